@@ -1,0 +1,78 @@
+"""Sizes of the world model's network."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from simdist.errors import ContractError
+
+
+@dataclass(frozen=True)
+class WorldModelConfig:
+    """Sizes that determine every tensor of a :class:`WorldModel`.
+
+    ``scan_shape`` is the ``(nx, ny)`` grid of the height scan; ``history`` counts past steps and
+    ``horizon`` predicted ones; ``*_factor`` are widths of hidden layers in units of the latent.
+    """
+
+    proprio_dim: int = 35
+    scan_shape: tuple[int, int] = (13, 9)
+    action_dim: int = 12
+    command_dim: int = 3
+    latent_dim: int = 48
+    history: int = 10
+    horizon: int = 15
+    dynamics_layers: int = 2
+    dynamics_heads: int = 4
+    head_layers: int = 1
+    head_heads: int = 4
+    policy_layers: int = 2
+    policy_heads: int = 4
+    ff_factor: int = 4
+    encoder_ff_factor: int = 2
+    cnn_channels: tuple[int, ...] = (8, 16)
+    scan_hidden: tuple[int, ...] = (64,)
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            values = value if isinstance(value, tuple) else (value,)
+            if not values or any(type(item) is not int or item < 1 for item in values):
+                raise ContractError(
+                    f"network size {field.name} must be positive whole numbers, got {value!r}"
+                )
+        if len(self.scan_shape) != 2:
+            raise ContractError(f"scan_shape must be (nx, ny), got {self.scan_shape!r}")
+        for name in ("dynamics_heads", "head_heads", "policy_heads"):
+            if self.latent_dim % getattr(self, name):
+                raise ContractError(
+                    f"latent_dim {self.latent_dim} is not a multiple of {name} "
+                    f"{getattr(self, name)}"
+                )
+
+    @property
+    def scan_dim(self) -> int:
+        return self.scan_shape[0] * self.scan_shape[1]
+
+    @property
+    def context_length(self) -> int:
+        """Tokens the encoder produces: past observations and actions, and the present latent."""
+        return 2 * self.history + 1
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_dict(data: dict[str, Any]) -> WorldModelConfig:
+        """Inverse of :meth:`to_dict` (lists from JSON become tuples); raises ContractError."""
+        known = {field.name for field in fields(WorldModelConfig)}
+        if set(data) != known:
+            raise ContractError(
+                f"network sizes do not match this version: missing {sorted(known - set(data))}, "
+                f"unknown {sorted(set(data) - known)}"
+            )
+        return WorldModelConfig(
+            **{key: tuple(value) if isinstance(value, list) else value
+               for key, value in data.items()}
+        )
