@@ -1,0 +1,52 @@
+"""Package simdist: the library, its nodes and the files that it reads."""
+
+import os
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+PACKAGE = "simdist"
+NODES = ("encoder", "finetune", "mujoco_bridge", "operator", "planner", "replay")
+
+# Resolved, because colcon runs a symbolic link to this file when it installs by links.
+HERE = Path(__file__).resolve().parent
+TOP = HERE.parent.parent
+
+
+def shared_files() -> list[tuple[str, list[str]]]:
+    """The files of launch/, config/ and models/, each directory with its place in share/."""
+    listed = []
+    for name in ("launch", "config", "models"):
+        for directory, subdirectories, files in os.walk(TOP / name):
+            subdirectories[:] = sorted(d for d in subdirectories if d != "__pycache__")
+            place = Path("share", PACKAGE) / Path(directory).relative_to(TOP)
+            sources = [os.path.relpath(Path(directory, f), HERE) for f in sorted(files)]
+            if sources:
+                listed.append((str(place), sources))
+    return listed
+
+
+setup(
+    name=PACKAGE,
+    version="0.1.0",
+    packages=find_packages(include=[PACKAGE, f"{PACKAGE}.*"]),
+    package_data={"": ["*.yaml", "*.xml", "*.json", "py.typed"]},
+    data_files=[
+        ("share/ament_index/resource_index/packages", [f"resource/{PACKAGE}"]),
+        (f"share/{PACKAGE}", ["package.xml"]),
+        ("bin", [f"scripts/{PACKAGE}"]),
+        *shared_files(),
+    ],
+    install_requires=["setuptools"],
+    zip_safe=False,
+    maintainer="simdist maintainers",
+    maintainer_email="maintainers@users.noreply.a-seed-45f36921.example",
+    description="Planning over a learned latent model that is relearned on the running robot.",
+    license="Apache-2.0",
+    entry_points={
+        "console_scripts": [
+            f"{PACKAGE} = {PACKAGE}.cli:main",
+            *(f"{node} = {PACKAGE}.nodes.{node}:main" for node in NODES),
+        ],
+    },
+)
