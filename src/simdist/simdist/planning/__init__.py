@@ -1,0 +1,23 @@
+"""Planning: model-predictive control over the latent world model."""
+
+from __future__ import annotations
+
+from simdist.planning.config import PlannerConfig
+from simdist.planning.mppi import MppiPlanner, PriorController, action_limits, self_test
+from simdist.planning.plan import Controller, Plan, PlanningError
+from simdist.planning.timing import RateReport, TimingWindow, measure_rate, median_seconds
+
+__all__ = [
+    "Controller",
+    "MppiPlanner",
+    "Plan",
+    "PlannerConfig",
+    "PlanningError",
+    "PriorController",
+    "RateReport",
+    "TimingWindow",
+    "action_limits",
+    "measure_rate",
+    "median_seconds",
+    "self_test",
+]

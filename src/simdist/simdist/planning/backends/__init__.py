@@ -1,0 +1,8 @@
+"""Ways of computing the returns of many action sequences."""
+
+from __future__ import annotations
+
+from simdist.planning.backends.base import PlanBackend, PlanningProblem
+from simdist.planning.backends.registry import available, choose
+
+__all__ = ["PlanBackend", "PlanningProblem", "available", "choose"]

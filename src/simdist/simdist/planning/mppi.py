@@ -1,0 +1,334 @@
+"""Model-predictive path integral control over the latent world model.
+
+Williams et al. 2017 for the algorithm, TD-MPC2 (Hansen et al. 2024) for prior samples and elites.
+Plans are anchored: what the planner remembers from one plan to the next is only its deviation from
+the policy prior. A plan left to itself drifts to actions that a small model likes and a robot
+falls over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from simdist.planning.backends import PlanBackend, choose
+from simdist.planning.config import PlannerConfig
+from simdist.planning.plan import Numbers, Plan, PlanningError
+from simdist.robots import RobotSpec
+
+if TYPE_CHECKING:
+    from simdist.world_model.network import WorldModel
+
+
+class MppiPlanner:
+    """Plans action sequences for one robot, or for ``B`` robots that share a world model.
+
+    Every robot has its own noise (seed ``config.seed + row``), so its plans do not depend on how
+    many others are planned for at the same time.
+    """
+
+    def __init__(
+        self,
+        model: WorldModel,
+        robot: RobotSpec,
+        config: PlannerConfig | None = None,
+        backend: str = "auto",
+    ) -> None:
+        self.config = config or PlannerConfig()
+        self._make_backend = choose(backend)
+        self._backend: PlanBackend = self._make_backend(model, self.config.discount)
+        self._limits = action_limits(robot, self.config.action_clip)
+        self._colour = _colouring(self._backend.horizon, self.config.noise_correlation)
+        self._deviation: Tensor | None = None  # (B, T, A) of the last plan from its prior
+        self._generators: list[torch.Generator] = []
+
+    @torch.inference_mode()
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        """Forget the last plan, of all robots or of some: the next one starts at the prior."""
+        if rows is None:
+            self._deviation = None
+        elif self._deviation is not None:
+            self._deviation[list(rows)] = 0.0
+
+    def swap(self, model: WorldModel) -> None:
+        """Plan with other weights from the next plan on; the warm start stays.
+
+        A plan that is being made keeps the weights it began with.
+        """
+        backend = self._make_backend(model, self.config.discount)
+        if backend.horizon != self._backend.horizon:
+            raise PlanningError(
+                f"cannot swap in a model of horizon {backend.horizon}: the planner's is "
+                f"{self._backend.horizon}"
+            )
+        self._backend = backend
+
+    @torch.inference_mode()
+    def plan(
+        self,
+        context: Numbers,
+        latent: Numbers,
+        command: Numbers,
+        *,
+        elapsed: int = 1,
+        committed: Numbers | None = None,
+    ) -> Plan:
+        """The next actions.
+
+        Args:
+            context: ``(B, L, D)`` encoded history.
+            latent: ``(B, D)`` present latent state.
+            command: ``(B, C)`` commanded velocity, taken to last over the horizon.
+            elapsed: control steps since the state the last plan was made for.
+            committed: ``(d, A)`` or ``(B, d, A)`` actions that will be played first whatever this
+                plan says, because computing it takes time; every sample begins with them.
+
+        Raises:
+            PlanningError: an input or the policy's answer is not finite; earlier plans are then
+                forgotten.
+        """
+        config = self.config
+        context, latent, command = _float32(context), _float32(latent), _float32(command)
+        self._require_finite("observation context", context)
+        self._require_finite("latent", latent)
+        self._require_finite("command", command)
+
+        problem = self._backend.prepare(context, latent, command)
+        policy = problem.prior()
+        self._require_finite("policy prior", policy)
+        self._remember(policy)
+        first = self._committed(committed, policy)
+        prior = self._admissible(policy[:, None], first)[:, 0]
+        mean = prior + config.anchor * self._shifted_deviation(elapsed)
+        std = torch.full_like(mean, config.std)
+
+        # The last samples belong to the policy and do not change, so they are scored once.
+        actions = torch.empty(prior.shape[0], config.samples, *prior.shape[1:])
+        returns = torch.empty(prior.shape[0], config.samples)
+        around_mean = slice(0, config.samples - config.prior_samples)
+        around_prior = slice(around_mean.stop, config.samples)
+        samples = prior[:, None] + config.std * self._noise(config.prior_samples)
+        samples[:, -1] = prior
+        actions[:, around_prior] = self._admissible(samples, first)
+        returns[:, around_prior] = problem.returns(actions[:, around_prior])
+        dropped = (~returns[:, around_prior].isfinite()).sum(1)
+
+        weights = torch.zeros_like(returns)
+        for _ in range(config.iterations):
+            samples = mean[:, None] + std[:, None] * self._noise(around_mean.stop)
+            samples[:, 0] = mean
+            actions[:, around_mean] = self._admissible(samples, first)
+            returns[:, around_mean] = problem.returns(actions[:, around_mean])
+            dropped += (~returns[:, around_mean].isfinite()).sum(1)
+
+            weights = _weights(returns, config.temperature, config.elites)
+            mean = torch.einsum("bn,bnta->bta", weights, actions)
+            variance = torch.einsum("bn,bnta->bta", weights, (actions - mean[:, None]).square())
+            std = variance.sqrt().clamp(config.std_min, config.std_max)
+            # Without any finite return the weights are all zero, and zero is no plan.
+            mean = torch.where(returns.isfinite().any(1)[:, None, None], mean, prior)
+
+        self._deviation = mean - prior
+        return self._answer(mean, prior, returns, weights, dropped)
+
+    def _answer(
+        self, mean: Tensor, prior: Tensor, returns: Tensor, weights: Tensor, dropped: Tensor
+    ) -> Plan:
+        finite = returns.isfinite()
+        count = finite.sum(1)
+        kept = torch.where(finite, returns, 0.0)
+        average = kept.sum(1) / count
+        deviations = torch.where(finite, returns - average[:, None], 0.0)
+        reason = (
+            f"none of {self.config.samples} samples has a finite return; playing the policy prior"
+        )
+        return Plan(
+            actions=mean.numpy(),
+            prior=prior.numpy(),
+            predicted_return=torch.where(count > 0, (weights * kept).sum(1), torch.nan).numpy(),
+            prior_return=returns[:, -1].numpy(),
+            return_spread=(deviations.square().sum(1) / count).sqrt().numpy(),
+            dropped=dropped.numpy(),
+            reasons=tuple("" if good else reason for good in count.tolist()),
+        )
+
+    def _shifted_deviation(self, elapsed: int) -> Tensor:
+        """The last plan's deviation from its prior, moved ``elapsed`` steps towards the present;
+        its last row stands in for the steps it did not reach."""
+        assert self._deviation is not None
+        return shift(self._deviation, elapsed)
+
+    def _remember(self, policy: Tensor) -> None:
+        """Make room for the deviations and the noise of as many robots as ``policy`` has rows."""
+        robots = policy.shape[0]
+        if self._deviation is None or self._deviation.shape[0] != robots:
+            self._deviation = torch.zeros_like(policy)
+        while len(self._generators) < robots:
+            seed = self.config.seed + len(self._generators)
+            self._generators.append(torch.Generator().manual_seed(seed))
+
+    def _committed(self, committed: Numbers | None, policy: Tensor) -> Tensor | None:
+        if committed is None:
+            return None
+        robots, horizon, width = policy.shape
+        first = _float32(committed)
+        if first.dim() == 2:
+            first = first.expand(robots, -1, -1)
+        if first.shape[0] != robots or first.shape[1] >= horizon or first.shape[2:] != (width,):
+            raise PlanningError(
+                f"committed actions of shape {tuple(first.shape)}: must be ({robots}, d, {width}) "
+                f"with d less than the horizon {horizon}"
+            )
+        self._require_finite("committed actions", first)
+        return first
+
+    def _admissible(self, actions: Tensor, committed: Tensor | None) -> Tensor:
+        """``(B, N, T, A)`` inside the action limits, beginning with the committed actions."""
+        limited = actions.clamp(*self._limits)
+        if committed is not None:
+            limited[:, :, : committed.shape[1]] = committed[:, None]
+        return limited
+
+    def _noise(self, samples: int) -> Tensor:
+        """Noise ``(B, samples, T, A)`` of unit variance, correlated along T."""
+        assert self._deviation is not None
+        robots, horizon, width = self._deviation.shape
+        white = torch.stack([
+            torch.randn(samples, horizon, width, generator=generator)
+            for generator in self._generators[:robots]
+        ])
+        return self._colour @ white
+
+    def _require_finite(self, name: str, values: Tensor) -> None:
+        finite = values.flatten(1).isfinite().all(1)
+        if not finite.all():
+            self.reset()
+            rows = (~finite).nonzero().flatten().tolist()
+            raise PlanningError(f"cannot plan: {name} of robot {rows} is not finite")
+
+
+class PriorController:
+    """The policy head alone: what planning has to beat."""
+
+    def __init__(self, model: WorldModel, robot: RobotSpec, action_clip: float = 6.0) -> None:
+        self._model = model.eval()
+        self._limits = action_limits(robot, action_clip)
+
+    def reset(self, rows: Sequence[int] | None = None) -> None:
+        """Nothing to forget."""
+
+    def swap(self, model: WorldModel) -> None:
+        """Act with other weights from now on."""
+        self._model = model.eval()
+
+    @torch.inference_mode()
+    def plan(
+        self,
+        context: Numbers,
+        latent: Numbers,
+        command: Numbers,
+        *,
+        elapsed: int = 1,
+        committed: Numbers | None = None,
+    ) -> Plan:
+        """The policy's actions, inside the limits; returns are not computed and read zero."""
+        commands = _float32(command)[:, None].expand(-1, self._model.config.horizon, -1)
+        policy = self._model.policy(_float32(context), commands)
+        if not policy.isfinite().all():
+            raise PlanningError("cannot act: the policy prior is not finite")
+        prior = policy.clamp(*self._limits)
+        actions = prior.clone()
+        if committed is not None:
+            first = _float32(committed)
+            actions[:, : first.shape[-2]] = first
+        zeros = np.zeros(len(actions), np.float32)
+        return Plan(
+            actions=actions.numpy(),
+            prior=prior.numpy(),
+            predicted_return=zeros,
+            prior_return=zeros,
+            return_spread=zeros,
+            dropped=zeros.astype(np.int64),
+            reasons=("",) * len(actions),
+        )
+
+
+def self_test(model: WorldModel, robot: RobotSpec, seed: int = 0) -> str | None:
+    """What is wrong with a model's plans, or None: a small plan from random observations (drawn
+    from the model's own scalers) must give finite actions and returns for every sample."""
+    sizes, draw = model.config, torch.Generator().manual_seed(seed)
+
+    def observed(quantity: str, *shape: int) -> Tensor:
+        noise = torch.randn(4, *shape, generator=draw)
+        return model.scaler.unscale(quantity, noise)
+
+    with torch.inference_mode():
+        context, latent = model.encode(
+            observed("proprio", sizes.history + 1, sizes.proprio_dim),
+            observed("scan", sizes.scan_dim),
+            observed("action", sizes.history, sizes.action_dim),
+        )
+        planner = MppiPlanner(model, robot, PlannerConfig(samples=16, iterations=1), "torch")
+        try:
+            plan = planner.plan(context, latent, observed("command", sizes.command_dim))
+        except PlanningError as error:
+            return str(error)
+    if plan.dropped.any():
+        return f"{int(plan.dropped.sum())} of {4 * 16} samples have no finite return"
+    return None
+
+
+def action_limits(robot: RobotSpec, clip: float) -> tuple[Tensor, Tensor]:
+    """Lowest and highest action ``(A,)``: the joint limits in action units, within ``+-clip``."""
+    lower, upper = robot.action(robot.position_lower), robot.action(robot.position_upper)
+    return _float32(np.clip(lower, -clip, clip)), _float32(np.clip(upper, -clip, clip))
+
+
+def shift(sequence: Tensor, steps: int) -> Tensor:
+    """A sequence ``(..., T, A)`` as seen ``steps`` later: row i is the old row ``i + steps``.
+
+    The last row stands in for rows the old sequence does not reach; when it reaches none of them,
+    there is nothing to keep and the result is zero.
+    """
+    if steps < 0:
+        raise ValueError(f"cannot shift a plan by {steps} steps: time does not run backwards")
+    horizon = sequence.shape[-2]
+    if steps >= horizon:
+        return torch.zeros_like(sequence)
+    rows = (torch.arange(horizon) + steps).clamp(max=horizon - 1)
+    return sequence[..., rows, :]
+
+
+def _weights(returns: Tensor, temperature: float, elites: int) -> Tensor:
+    """Weights ``(B, N)`` of samples with returns ``(B, N)``; zero for the non-finite ones.
+
+    The temperature is absolute: samples whose returns differ by much less than it count alike.
+    """
+    scores = torch.where(returns.isfinite(), returns, -torch.inf)
+    if elites:
+        cut = scores.topk(elites, dim=1).values[:, -1:]
+        scores = torch.where(scores >= cut, scores, -torch.inf)
+    best = scores.max(dim=1, keepdim=True).values
+    # Without any finite return, best is -inf and all weights would be NaN; make them zero.
+    relative = torch.where(best.isfinite(), (scores - best) / temperature, -torch.inf)
+    unnormalised = relative.exp()
+    return unnormalised / unnormalised.sum(1, keepdim=True).clamp(min=1e-30)
+
+
+def _colouring(horizon: int, correlation: float) -> Tensor:
+    """``(T, T)`` matrix that turns white noise into a stationary AR(1) of unit variance."""
+    steps = torch.arange(horizon)
+    lag = steps[:, None] - steps[None]
+    matrix = torch.where(lag >= 0, correlation ** lag.clamp(min=0).float(), 0.0)
+    matrix[:, 1:] *= (1.0 - correlation**2) ** 0.5
+    return matrix
+
+
+def _float32(values: Numbers) -> Tensor:
+    if isinstance(values, Tensor):
+        return values.detach().to("cpu", torch.float32)
+    return torch.from_numpy(np.asarray(values, dtype=np.float32))
