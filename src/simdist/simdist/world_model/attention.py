@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,8 +19,7 @@ class Mlp(nn.Module):
     def __init__(self, sizes: Sequence[int]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(
-            nn.Linear(inputs, outputs)
-            for inputs, outputs in zip(sizes[:-1], sizes[1:], strict=True)
+            nn.Linear(inputs, outputs) for inputs, outputs in itertools.pairwise(sizes)
         )
 
     def forward(self, x: Tensor) -> Tensor:

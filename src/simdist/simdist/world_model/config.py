@@ -7,6 +7,9 @@ from typing import Any
 
 from simdist.errors import ContractError
 
+#: far above any sensible size; keeps a damaged header from asking for absurd amounts of memory
+MAX_SIZE = 8192
+
 
 @dataclass(frozen=True)
 class WorldModelConfig:
@@ -38,9 +41,12 @@ class WorldModelConfig:
         for field in fields(self):
             value = getattr(self, field.name)
             values = value if isinstance(value, tuple) else (value,)
-            if not values or any(type(item) is not int or item < 1 for item in values):
+            if not values or any(
+                type(item) is not int or not 1 <= item <= MAX_SIZE for item in values
+            ):
                 raise ContractError(
-                    f"network size {field.name} must be positive whole numbers, got {value!r}"
+                    f"network size {field.name} must be whole numbers from 1 to {MAX_SIZE}, "
+                    f"got {value!r}"
                 )
         if len(self.scan_shape) != 2:
             raise ContractError(f"scan_shape must be (nx, ny), got {self.scan_shape!r}")
@@ -72,7 +78,7 @@ class WorldModelConfig:
                 f"network sizes do not match this version: missing {sorted(known - set(data))}, "
                 f"unknown {sorted(set(data) - known)}"
             )
-        return WorldModelConfig(
-            **{key: tuple(value) if isinstance(value, list) else value
-               for key, value in data.items()}
-        )
+        values: dict[str, Any] = {
+            key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
+        }
+        return WorldModelConfig(**values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import torch
@@ -38,7 +39,7 @@ class ScanEncoder(nn.Module):
         channels = (1, *config.cnn_channels)
         self.convolutions = nn.ModuleList(
             nn.Conv2d(inputs, outputs, _KERNEL, _STRIDE)
-            for inputs, outputs in zip(channels[:-1], channels[1:], strict=True)
+            for inputs, outputs in itertools.pairwise(channels)
         )
         rows, columns = self.shape
         for _ in config.cnn_channels:

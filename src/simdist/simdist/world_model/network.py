@@ -103,9 +103,7 @@ class RewardHead(SequenceHead):
         super().__init__(config, config.latent_dim + config.action_dim + config.command_dim)
         self._scale, self._unscale = scaler.scale, scaler.unscale
 
-    def scaled(
-        self, latent0: Tensor, latents: Tensor, actions: Tensor, commands: Tensor
-    ) -> Tensor:
+    def scaled(self, latent0: Tensor, latents: Tensor, actions: Tensor, commands: Tensor) -> Tensor:
         samples = latents.shape[0] // latent0.shape[0]
         first = latent0.repeat_interleave(samples, dim=0)[:, None]
         return self.predict([torch.cat([first, latents[:, :-1]], dim=1), actions, commands])
@@ -234,8 +232,11 @@ class WorldModel(nn.Module):
 
     def load_dynamics_state(self, state: dict[str, Tensor]) -> None:
         """Replace the dynamics; raises ContractError unless names and shapes match exactly."""
-        own = {name: tensor for name, tensor in self.state_dict().items()
-               if name.startswith(DYNAMICS_PREFIX)}
+        own = {
+            name: tensor
+            for name, tensor in self.state_dict().items()
+            if name.startswith(DYNAMICS_PREFIX)
+        }
         if set(state) != set(own):
             raise ContractError(
                 f"dynamics tensors do not match this model: missing {sorted(set(own) - set(state))}"
