@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simdist.planning.backends import PlanBackend, choose
+from simdist.planning.backends import BackendFactory, PlanBackend, choose
 from simdist.planning.config import PlannerConfig
 from simdist.planning.plan import Numbers, Plan, PlanningError
 from simdist.robots import RobotSpec
@@ -36,10 +36,10 @@ class MppiPlanner:
         model: WorldModel,
         robot: RobotSpec,
         config: PlannerConfig | None = None,
-        backend: str = "auto",
+        backend: str | BackendFactory = "auto",
     ) -> None:
         self.config = config or PlannerConfig()
-        self._make_backend = choose(backend)
+        self._make_backend = choose(backend) if isinstance(backend, str) else backend
         self._backend: PlanBackend = self._make_backend(model, self.config.discount)
         self._limits = action_limits(robot, self.config.action_clip)
         self._colour = _colouring(self._backend.horizon, self.config.noise_correlation)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from simdist.planning.backends.base import PlanBackend, PlanningProblem
-from simdist.planning.backends.registry import available, choose
+from simdist.planning.backends.registry import BackendFactory, available, choose
 
-__all__ = ["PlanBackend", "PlanningProblem", "available", "choose"]
+__all__ = ["BackendFactory", "PlanBackend", "PlanningProblem", "available", "choose"]

@@ -1,0 +1,52 @@
+"""Rates the planner promises, with clocks that do not depend on the machine."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from simdist.planning import TimingWindow, measure_rate, median_seconds
+
+
+def test_window_keeps_only_the_newest_durations() -> None:
+    window = TimingWindow(size=100)
+    assert window.p50 == 0.0
+    for seconds in [9.0] * 50 + [float(i) for i in range(1, 101)]:
+        window.add(seconds)
+    assert window.p50 == pytest.approx(50.5)
+    assert window.p99 == pytest.approx(99.01)
+
+
+def test_median_ignores_the_warm_up() -> None:
+    ticks = itertools.accumulate([0, 5, 1, 3, 1, 5, 1])
+    calls = []
+    median = median_seconds(
+        lambda: calls.append(1), repeats=3, warm_up=4, clock=lambda: float(next(ticks))
+    )
+    assert len(calls) == 7
+    assert median == 5.0
+
+
+@pytest.mark.parametrize(
+    ("per_sample", "fixed", "period", "samples"),
+    [
+        (1e-4, 0.0, 0.04, 128),  # 12.8 ms of 24 ms
+        (2e-4, 0.0, 0.04, 112),  # 25.6 ms: a little too long
+        (2e-4, 0.0, 0.02, 48),
+        (1e-4, 0.018, 0.04, 48),  # a fixed part that does not shrink with the samples
+        (1e-3, 0.0, 0.02, 0),
+    ],
+)
+def test_samples_are_scaled_in_blocks_until_the_plan_fits_or_the_rate_is_refused(
+    per_sample: float, fixed: float, period: float, samples: int
+) -> None:
+    report = measure_rate(lambda n: fixed + per_sample * n, period, 128)
+    assert report.samples == samples
+    assert report.holds == (samples > 0)
+    if report.holds:
+        assert fixed + per_sample * samples <= 0.6 * period
+        assert report.achievable_period <= period
+    else:
+        assert report.achievable_period > period
+        assert "cannot be held" in report.message
