@@ -10,19 +10,22 @@ NODES = ("encoder", "finetune", "mujoco_bridge", "operator", "planner", "replay"
 
 # Resolved, because colcon runs a symbolic link to this file when it installs by links.
 HERE = Path(__file__).resolve().parent
-TOP = HERE.parent.parent
 
 
 def shared_files() -> list[tuple[str, list[str]]]:
-    """The files of launch/, config/ and models/, each directory with its place in share/."""
+    """The files of launch/, config/ and models/, each directory with its place in share/.
+
+    These three stand at the top of the repository; links beside this file keep the paths inside
+    the package, as setuptools and colcon need them.
+    """
     listed = []
-    for name in ("launch", "config", "models"):
-        for directory, subdirectories, files in os.walk(TOP / name):
+    for top in ("launch", "config", "models"):
+        for directory, subdirectories, files in os.walk(HERE / top):
             subdirectories[:] = sorted(d for d in subdirectories if d != "__pycache__")
-            place = Path("share", PACKAGE) / Path(directory).relative_to(TOP)
-            sources = [os.path.relpath(Path(directory, f), HERE) for f in sorted(files)]
+            relative = Path(directory).relative_to(HERE)
+            sources = [str(relative / name) for name in sorted(files)]
             if sources:
-                listed.append((str(place), sources))
+                listed.append((str(Path("share", PACKAGE) / relative), sources))
     return listed
 
 
