@@ -1,0 +1,18 @@
+"""Recorded robot data: episodes, the buffer, and bags on disk."""
+
+from __future__ import annotations
+
+from simdist.replay.buffer import BufferStatistics, ReplayBuffer
+from simdist.replay.episode import Episode, Windows, data_hash, join
+from simdist.replay.recorder import EpisodeRecorder, RecorderStatus
+
+__all__ = [
+    "BufferStatistics",
+    "Episode",
+    "EpisodeRecorder",
+    "RecorderStatus",
+    "ReplayBuffer",
+    "Windows",
+    "data_hash",
+    "join",
+]
