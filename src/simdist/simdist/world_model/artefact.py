@@ -144,8 +144,9 @@ def read_limited(path: Path) -> bytes:
 
 def pack_tensors(tensors: dict[str, Tensor], metadata: dict[str, str]) -> bytes:
     """The bytes of a safetensors file."""
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    return serialise_tensors(contiguous, metadata)
+    # Cloned because the format refuses tensors that are views of one storage.
+    copies = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return serialise_tensors(copies, metadata)
 
 
 def unpack_tensors(data: bytes, source: str) -> tuple[dict[str, Tensor], dict[str, str]]:
