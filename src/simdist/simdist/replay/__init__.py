@@ -1,4 +1,7 @@
-"""Recorded robot data: episodes, the buffer, and bags on disk."""
+"""Recorded robot data: episodes, the buffer, and bags on disk.
+
+Bags are imported by name from :mod:`simdist.replay.bag`: learning in memory needs no bag library.
+"""
 
 from __future__ import annotations
 

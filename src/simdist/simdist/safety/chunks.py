@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ _MAX_ROWS = 1000
 _MAX_WAITING = 8
 
 
-class Refusal(str, Enum):
+class Refusal(StrEnum):
     """Why a chunk was not accepted; the values are the keys of the diagnostics."""
 
     KIND = "kind"  #: not joint positions
