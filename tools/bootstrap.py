@@ -281,6 +281,8 @@ class Setup:
             # Run by the environment's Python, so that the nodes' scripts are started by it.
             program = [str(self.python), shutil.which("colcon") or "colcon"]
         environment["PATH"] = f"{self.prefix / 'bin'}:{environment['PATH']}"
+        # Otherwise colcon has make wait while the machine is busy with something else.
+        environment.setdefault("MAKEFLAGS", f"-j{os.cpu_count() or 1}")
         self.command(
             [
                 *program,
