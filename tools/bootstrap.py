@@ -41,6 +41,10 @@ class SetupError(Exception):
     """A stage could not be finished; the message says what to do."""
 
 
+class Interrupted(SetupError):
+    """Ctrl-C; the stages before are kept."""
+
+
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
@@ -382,7 +386,7 @@ class Setup:
             except SetupError as error:
                 raise SetupError(f"set-up failed at {label}: {error}") from None
             except KeyboardInterrupt:
-                raise SetupError(
+                raise Interrupted(
                     f"set-up interrupted at {label}; the next use goes on from there"
                 ) from None
             stamp.write_text(digest)
@@ -458,7 +462,7 @@ def main() -> int:
         Setup(arguments.kind, arguments.prefix).run()
     except SetupError as error:
         say(f"simdist: {error}")
-        return 1
+        return 130 if isinstance(error, Interrupted) else 1
     except KeyboardInterrupt:
         say("simdist: set-up interrupted; the next use goes on from there")
         return 130

@@ -74,7 +74,7 @@ def test_a_changed_input_repeats_only_its_stage(recorder: Recorder):
 
 def test_an_interrupted_set_up_goes_on_from_the_stage_it_was_in(recorder: Recorder):
     recorder.failure = ("two", KeyboardInterrupt())
-    with pytest.raises(recorder.bootstrap.SetupError, match=r"interrupted at \[2/3\] stage two"):
+    with pytest.raises(recorder.bootstrap.Interrupted, match=r"interrupted at \[2/3\] stage two"):
         recorder.setup().run()
     assert not (recorder.prefix / ".simdist" / "ready").exists()
     recorder.failure = None
