@@ -1,0 +1,350 @@
+"""The network: shapes, who may see what, and agreement with the authors' Go2 checkpoint."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from simdist.errors import ContractError
+from simdist.world_model import DYNAMICS_PREFIX, WorldModel, WorldModelConfig
+from simdist.world_model.losses import dynamics_loss, policy_loss
+from simdist.world_model.windows import WindowBatch
+
+TINY = WorldModelConfig(
+    proprio_dim=14,
+    scan_shape=(4, 3),
+    action_dim=5,
+    latent_dim=8,
+    history=3,
+    horizon=6,
+    dynamics_heads=2,
+    head_heads=2,
+    policy_heads=2,
+    cnn_channels=(2, 3),
+    scan_hidden=(7,),
+)
+
+
+@pytest.fixture
+def model() -> WorldModel:
+    torch.manual_seed(0)
+    model = WorldModel(TINY).eval()
+    for quantity in ("proprio", "scan", "action", "command", "reward", "value"):
+        mean = model.scaler.mean(quantity)
+        model.scaler.set(quantity, torch.randn_like(mean), 0.5 + torch.rand_like(mean))
+    return model
+
+
+def inputs(batch: int) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(batch)
+    return (
+        torch.randn(batch, 4, 14, generator=generator),
+        torch.randn(batch, 12, generator=generator),
+        torch.randn(batch, 3, 5, generator=generator),
+    )
+
+
+def window_batch(batch: int) -> WindowBatch:
+    proprio_history, scan, action_history = inputs(batch)
+    return WindowBatch(
+        proprio_history=proprio_history,
+        scan=scan,
+        action_history=action_history,
+        actions=torch.randn(batch, 6, 5),
+        commands=torch.randn(batch, 7, 3),
+        target_proprio=torch.randn(batch, 6, 14),
+        target_scan=torch.randn(batch, 6, 12),
+        rewards=torch.randn(batch, 6),
+        values=torch.randn(batch, 6),
+        alive=torch.ones(batch, 6),
+        expert_actions=torch.randn(batch, 6, 5),
+        expert_mask=torch.ones(batch, 6),
+        world=torch.ones(batch),
+    )
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_shapes_survive_any_batch_and_shorter_horizons(model: WorldModel, batch: int) -> None:
+    context, latent = model.encode(*inputs(batch))
+    assert context.shape == (batch, TINY.context_length, 8)
+    assert latent.shape == (batch, 8)
+    for horizon in (1, 6):
+        actions, commands = torch.randn(4, horizon, 5), torch.randn(1, horizon, 3)
+        latents = model.dynamics(context, actions)
+        assert latents.shape == (4, horizon, 8)
+        assert model.reward(latent, latents, actions, commands).shape == (4, horizon)
+        assert model.value(latents, commands).shape == (4, horizon)
+        per_history = commands.expand(batch, -1, -1)
+        assert model.policy(context, per_history).shape == (batch, horizon, 5)
+    with pytest.raises(ValueError, match="horizon of 6"):
+        model.dynamics(context, torch.randn(batch, 7, 5))
+
+
+def test_an_action_changes_only_the_latents_after_it(model: WorldModel) -> None:
+    context, _ = model.encode(*inputs(1))
+    actions = torch.randn(1, 6, 5)
+    before = model.dynamics(context, actions)
+    for changed in range(6):
+        other = actions.clone()
+        other[:, changed] += 1.0
+        moved = (model.dynamics(context, other) - before).abs().amax((0, 2)) > 1e-7
+        assert moved.tolist() == [step >= changed for step in range(6)]
+
+
+def test_samples_that_share_a_context_equal_samples_with_their_own(model: WorldModel) -> None:
+    context, _ = model.encode(*inputs(2))
+    actions = torch.randn(6, 6, 5)
+    shared = model.dynamics(model.prepare_context(context), actions)
+    own = model.dynamics(context.repeat_interleave(3, dim=0), actions)
+    torch.testing.assert_close(shared, own)
+    assert (shared[:3] - model.dynamics(context[1:], actions)[:3]).abs().max() > 1e-4
+    with pytest.raises(ValueError, match="5 sequences cannot share 2 contexts"):
+        model.dynamics(context, actions[:5])
+
+
+def test_methods_take_physical_units_and_forward_returns_scaled_ones(model: WorldModel) -> None:
+    batch = window_batch(2)
+    prediction = model(
+        batch.proprio_history, batch.scan, batch.action_history, batch.actions, batch.commands
+    )
+    context, latent = model.encode(batch.proprio_history, batch.scan, batch.action_history)
+    torch.testing.assert_close(latent, model.latent(batch.proprio_history[:, -1], batch.scan))
+    latents = model.dynamics(context, batch.actions)
+    commands = batch.commands
+    rewards = model.reward(latent, latents, batch.actions, commands[:, :-1])
+    unscale = model.scaler.unscale
+    torch.testing.assert_close(latents, prediction.latents)
+    torch.testing.assert_close(rewards, unscale("reward", prediction.rewards))
+    values = model.value(latents, commands[:, 1:])
+    torch.testing.assert_close(values, unscale("value", prediction.values))
+    actions = model.policy(context, commands[:, :-1])
+    torch.testing.assert_close(actions, unscale("action", prediction.actions))
+
+
+def test_past_tokens_do_not_see_the_scan(model: WorldModel) -> None:
+    proprio, scan, actions = inputs(1)
+    first, _ = model.encode(proprio, scan, actions)
+    second, _ = model.encode(proprio, scan + 1.0, actions)
+    torch.testing.assert_close(first[:, :-1], second[:, :-1])
+    assert (first[:, -1] - second[:, -1]).abs().max() > 1e-4
+
+
+def trained_names(model: WorldModel) -> set[str]:
+    return {
+        name
+        for name, parameter in model.named_parameters()
+        if parameter.grad is not None and parameter.grad.abs().max() > 0
+    }
+
+
+def test_dynamics_loss_reaches_the_dynamics_and_nothing_else(model: WorldModel) -> None:
+    dynamics_loss(model, window_batch(2)).backward()
+    expected = {name for name, _ in model.named_parameters() if name.startswith(DYNAMICS_PREFIX)}
+    assert {"dynamics.embedding.position", "dynamics.embedding.projection.weight"} <= expected
+    # The bias of attention keys shifts all weights alike, so its gradient is zero up to rounding.
+    assert trained_names(model) <= expected
+    assert len(trained_names(model)) >= len(expected) - 2
+    assert {id(p) for p in model.dynamics_parameters()} == {
+        id(p) for name, p in model.named_parameters() if name in expected
+    }
+
+
+def test_policy_loss_reaches_the_policy_and_nothing_else(model: WorldModel) -> None:
+    policy_loss(model, window_batch(2)).backward()
+    assert {name.split(".")[0] for name in trained_names(model)} == {"policy"}
+
+
+def test_frozen_hash_changes_exactly_with_frozen_tensors(model: WorldModel) -> None:
+    frozen, weights = model.frozen_hash(), model.weights_hash()
+    for name, tensor in model.state_dict().items():
+        first = tensor.view(-1)[0].clone()
+        tensor.view(-1)[0] += 1.0
+        assert (model.frozen_hash() != frozen) == (not name.startswith(DYNAMICS_PREFIX)), name
+        assert model.weights_hash() != weights, name
+        tensor.view(-1)[0] = first
+    assert model.weights_hash() == weights
+
+
+def test_a_copy_of_the_model_uses_its_own_scaler(model: WorldModel) -> None:
+    context, _ = model.encode(*inputs(1))
+    actions = torch.randn(1, 6, 5)
+    before = model.dynamics(context, actions)
+    changed = copy.deepcopy(model)
+    changed.scaler.mean("action").add_(1.0)
+    torch.testing.assert_close(model.dynamics(context, actions), before)
+    assert (changed.dynamics(context, actions) - before).abs().max() > 1e-4
+
+
+def test_dynamics_state_moves_between_models_and_refuses_others(model: WorldModel) -> None:
+    torch.manual_seed(1)
+    other = WorldModel(TINY)
+    frozen = other.frozen_hash()
+    other.load_dynamics_state(model.dynamics_state())
+    assert other.frozen_hash() == frozen
+    for name, tensor in model.dynamics_state().items():
+        torch.testing.assert_close(other.state_dict()[name], tensor)
+    state = model.dynamics_state()
+    name = next(iter(state))
+    with pytest.raises(ContractError, match="missing"):
+        other.load_dynamics_state({key: value for key, value in state.items() if key != name})
+    with pytest.raises(ContractError, match="shape"):
+        other.load_dynamics_state({**state, name: torch.zeros(1)})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("latent_dim", 0), ("latent_dim", 9), ("horizon", 10**9), ("history", 2.5)]
+)
+def test_impossible_sizes_are_refused_by_name(field: str, value: object) -> None:
+    with pytest.raises(ContractError, match=field):
+        WorldModelConfig(**{field: value})  # type: ignore[arg-type]
+
+
+def test_config_survives_json() -> None:
+    assert WorldModelConfig.from_dict(json.loads(json.dumps(TINY.to_dict()))) == TINY
+    with pytest.raises(ContractError, match="surprise"):
+        WorldModelConfig.from_dict({**TINY.to_dict(), "surprise": 1})
+
+
+# The authors' Go2 network, if its weights are at hand. Names follow their flax modules.
+
+REFERENCE = next(
+    (
+        parent / "shared/reference"
+        for parent in Path(__file__).resolve().parents
+        if (parent / "shared/reference/go2_world_model.safetensors").exists()
+    ),
+    None,
+)
+GO2 = WorldModelConfig(
+    scan_shape=(21, 15),
+    latent_dim=64,
+    history=25,
+    horizon=25,
+    dynamics_heads=8,
+    policy_layers=4,
+    policy_heads=8,
+    cnn_channels=(8, 16, 32),
+    scan_hidden=(192, 128),
+)
+
+
+def go2_scan(scan: Tensor) -> Tensor:
+    """Their scans run over y slowly, both axes descending; ours over x slowly, ascending."""
+    return scan.reshape(*scan.shape[:-1], 15, 21).flip(-1, -2).transpose(-1, -2).flatten(-2)
+
+
+def go2_state(flax: dict[str, Tensor], model: WorldModel) -> dict[str, Tensor]:
+    state: dict[str, Tensor] = {}
+
+    def linear(name: str, *sources: str, inputs: int | None = None) -> None:
+        kernels = [flax[f"{source}.kernel"] for source in sources]
+        rows = inputs or kernels[0].shape[0]
+        state[f"{name}.weight"] = torch.cat([k.reshape(rows, -1).T for k in kernels])
+        state[f"{name}.bias"] = torch.cat([flax[f"{s}.bias"].flatten() for s in sources])
+
+    def mlp(name: str, source: str, hidden: int) -> None:
+        for index in range(hidden):
+            linear(f"{name}.layers.{index}", f"{source}.layers.{index}")
+        linear(f"{name}.layers.{hidden}", f"{source}.output_layer")
+
+    def norm(name: str, source: str) -> None:
+        state[f"{name}.weight"] = flax[f"{source}.scale"]
+        state[f"{name}.bias"] = flax[f"{source}.bias"]
+
+    def embedding(name: str, source: str) -> None:
+        linear(f"{name}.projection", f"{source}.enc.output_layer")
+        state[f"{name}.position"] = flax[f"{source}.pos_emb"]
+
+    def layer(name: str, source: str, cross: bool) -> None:
+        attention = f"{source}.attention_1" if cross else f"{source}.attention"
+        parts = [f"{attention}.{part}" for part in ("query", "key", "value")]
+        linear(f"{name}.attention.query_key_value", *parts)
+        linear(f"{name}.attention.output", f"{attention}.out", inputs=64)
+        norms = ["attention_norm", "output_norm"]
+        if cross:
+            attention = f"{source}.attention_2"
+            linear(f"{name}.cross_attention.query", f"{attention}.query")
+            linear(
+                f"{name}.cross_attention.key_value", f"{attention}.key", f"{attention}.value"
+            )
+            linear(f"{name}.cross_attention.output", f"{attention}.out", inputs=64)
+            norms.insert(1, "cross_norm")
+        for index, norm_name in enumerate(norms, start=1):
+            norm(f"{name}.{norm_name}", f"{source}.layernorm_{index}")
+        mlp(f"{name}.feed_forward", f"{source}.dense_proj", 1)
+
+    quantities = {
+        "proprio": "proprio_obs",
+        "scan": "extero_obs",
+        "action": "actions",
+        "command": "commands",
+        "reward": "rewards",
+        "value": "values",
+    }
+    for quantity, source in quantities.items():
+        for statistic, offset in (("mean", 0.0), ("std", 1e-8)):
+            tensor = flax[f"scaler.scaler_params.{source}.{statistic}"] + offset
+            tensor = go2_scan(tensor) if quantity == "scan" else tensor
+            state[f"scaler.{quantity}_{statistic}"] = tensor
+    mlp("encoder.proprio", "encoder.proprio_obs_proj", 2)
+    mlp("encoder.joint", "encoder.latent_mlp", 2)
+    linear("encoder.action", "encoder.act_proj.output_layer")
+    state["encoder.time_encoding"] = flax["encoder.temporal_enc"]
+    state["encoder.type_encoding"] = flax["encoder.type_enc"]
+    for index, source in enumerate(("layers.0", "layers.1", "output_layer")):
+        name, path = f"encoder.scan.convolutions.{index}", f"encoder.hm_enc.hm_cnn.cnn.{source}"
+        state[f"{name}.weight"] = flax[f"{path}.kernel"].permute(3, 2, 0, 1)
+        state[f"{name}.bias"] = flax[f"{path}.bias"]
+    state["encoder.scan.row_encoding"] = flax["encoder.hm_enc.h_l_conv_enc"]
+    state["encoder.scan.column_encoding"] = flax["encoder.hm_enc.h_w_conv_enc"]
+    mlp("encoder.scan.projection", "encoder.hm_enc.hm_proj", 2)
+    embedding("dynamics.embedding", "fut_acts_embed")
+    embedding("policy.embedding", "fut_cmds_embed")
+    for index in range(2):
+        layer(f"dynamics.decoder.layers.{index}", f"dynamics.layers.{index}", cross=True)
+    for index in range(4):
+        layer(f"policy.decoder.layers.{index}", f"policy.layers.{index}", cross=True)
+    linear("policy.output", "policy_dec.output_layer")
+    for head in ("reward", "value"):
+        embedding(f"{head}.embedding", f"{head}_emb")
+        layer(f"{head}.layers.0", f"{head}.layers.0", cross=False)
+        linear(f"{head}.output", f"{head}_dec.output_layer")
+    # Their reward head receives the present latent with the encodings of its context token; ours
+    # receives it as it is, so the difference moves into the first position of the embedding.
+    offset = flax["encoder.temporal_enc"][-1] + flax["encoder.type_enc"][2]
+    position = state["reward.embedding.position"].clone()
+    position[0] += state["reward.embedding.projection.weight"][:, :64] @ offset
+    state["reward.embedding.position"] = position
+    return state
+
+
+@pytest.mark.skipif(REFERENCE is None, reason="the authors' Go2 weights are not at hand")
+def test_the_authors_go2_network_gives_their_outputs() -> None:
+    from safetensors.torch import load_file
+
+    assert REFERENCE is not None
+    model = WorldModel(GO2).eval()
+    flax = load_file(REFERENCE / "go2_world_model.safetensors")
+    model.load_state_dict(go2_state(flax, model))
+    recorded = np.load(REFERENCE / "go2_world_model_io.npz")
+    data = {name: torch.from_numpy(recorded[name]) for name in recorded.files}
+    commands = data["in_fut_cmds"]
+    with torch.inference_mode():
+        scan = go2_scan(data["in_extero_obs"])
+        context, latent = model.encode(data["in_proprio_obs_hist"], scan, data["in_acts_hist"])
+        latents = model.dynamics(context, data["in_fut_acts"])
+        results = {
+            "out_encode_latent": latent,
+            "out_latents": latents,
+            "out_rewards": model.reward(latent, latents, data["in_fut_acts"], commands[:, :-1]),
+            "out_values": model.value(latents, commands[:, 1:]),
+            "out_actions": model.policy(context, commands[:, :-1]),
+        }
+    for name, result in results.items():
+        assert (result - data[name]).abs().max() <= 5e-6, name
