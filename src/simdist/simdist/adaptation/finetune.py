@@ -1,7 +1,7 @@
 """Relearning the latent dynamics from robot data, with everything else frozen.
 
-Levy et al., SimDist: encoder, reward, value and policy keep the meaning of the latent space; only
-how actions move the robot through it is learned again. Half of each batch is simulation data,
+As in the SimDist paper, encoder, reward, value and policy keep the meaning of the latent space;
+only how actions move the robot through it is learned again. Half of each batch is simulation data,
 without which the model forgets what it knew.
 """
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 from pathlib import Path
 
-from simdist.adaptation.update import ModelUpdate, RunningModel, apply_update, unpack_update
+from simdist.adaptation.update import (
+    ModelUpdate,
+    RunningModel,
+    apply_update,
+    check_update,
+    unpack_update,
+)
 from simdist.errors import ArtefactError, UpdateError
+from simdist.world_model import WorldModel
 from simdist.world_model.artefact import read_limited, write_atomically
 
 _log = logging.getLogger(__name__)
@@ -39,8 +47,25 @@ class UpdateStore:
         """The model to plan with."""
         return self._models[-1]
 
+    def prepare(
+        self, update: ModelUpdate, self_test: Callable[[WorldModel], str | None]
+    ) -> RunningModel:
+        """The current model with ``update`` applied, after every check and ``self_test``, which
+        returns what is wrong with a model. Changes nothing, so it may run beside a planner.
+
+        Raises UpdateError with the reason for a refusal.
+        """
+        problem = check_update(update, self.current, self.newest_version)
+        if problem is not None:
+            raise UpdateError(problem)
+        prepared = apply_update(update, self.current)
+        problem = self_test(prepared.model)
+        if problem is not None:
+            raise UpdateError(f"the update's model fails its self-test: {problem}")
+        return prepared
+
     def adopt(self, update: ModelUpdate, model: RunningModel) -> None:
-        """Make ``model``, which is :attr:`current` with ``update`` applied, the current one.
+        """Make ``model``, which :meth:`prepare` made of ``update``, the current one.
 
         Raises ArtefactError when it cannot be written down; the store is then unchanged.
         """
@@ -49,9 +74,10 @@ class UpdateStore:
         self._models.append(model)
         self._updates.append(update)
         self.newest_version = newest
+        excess = max(len(self._updates) - self._keep, 0)
         # The base always stays at the bottom, as the last way back.
-        del self._models[1 : len(self._models) - self._keep]
-        del self._updates[: len(self._updates) - self._keep]
+        del self._models[1 : 1 + excess]
+        del self._updates[:excess]
 
     def rollback(self) -> RunningModel | None:
         """Return to the version before the current one; None when there is none left."""
