@@ -270,9 +270,7 @@ def go2_state(flax: dict[str, Tensor], model: WorldModel) -> dict[str, Tensor]:
         if cross:
             attention = f"{source}.attention_2"
             linear(f"{name}.cross_attention.query", f"{attention}.query")
-            linear(
-                f"{name}.cross_attention.key_value", f"{attention}.key", f"{attention}.value"
-            )
+            linear(f"{name}.cross_attention.key_value", f"{attention}.key", f"{attention}.value")
             linear(f"{name}.cross_attention.output", f"{attention}.out", inputs=64)
             norms.insert(1, "cross_norm")
         for index, norm_name in enumerate(norms, start=1):
