@@ -72,6 +72,7 @@ def test_losses_fall_and_the_artefact_tells_how_it_was_made(config: PretrainConf
     training = artefact.training
     for name in ("latent", "reward", "value", "action"):
         assert training["losses_end"][name] < training["losses_start"][name], name
+    assert training["losses_end"]["latent_variance"] > 0.01
     assert training["steps"] == 40
     assert training["config"]["seed"] == 0
     assert len(training["data_sha256"]) == 64
@@ -190,6 +191,6 @@ def test_bad_settings_are_refused_by_name(config: PretrainConfig, name: str, val
 def test_the_command_line_reaches_every_option(config: PretrainConfig) -> None:
     parser = argparse.ArgumentParser()
     add_arguments(parser)
-    args = parser.parse_args(["--data", "a", "b", "--output", "o", "--horizon", "20"])
-    assert args.data == ["a", "b"]
+    args = parser.parse_args(["--data", "a", "b", "--out", "o", "--horizon", "20"])
+    assert (args.data, args.output) == (["a", "b"], "o")
     assert (args.horizon, args.minutes, args.steps) == (20, 30.0, None)

@@ -439,10 +439,16 @@ def fit_scaler(model: WorldModel, windows: WindowSet, generator: torch.Generator
 
 @torch.no_grad()
 def evaluate(model: WorldModel, windows: WindowSet, indices: Tensor) -> dict[str, float]:
-    """Losses on windows without noise, averaged over chunks."""
+    """Losses on windows without noise, averaged over chunks, and ``latent_variance``: the mean
+    variance of the latents, which the latent loss is to be compared with. A falling loss means
+    nothing if the latents collapse with it."""
     sums: dict[str, float] = {}
     for chunk in indices.split(256):
-        for name, value in world_model_losses(model, windows.get(chunk)).items():
+        batch = windows.get(chunk)
+        values = world_model_losses(model, batch)
+        latents = model.latent(batch.target_proprio, batch.target_scan)
+        values["latent_variance"] = latents[batch.alive > 0].var(0, correction=0).mean()
+        for name, value in values.items():
             sums[name] = sums.get(name, 0.0) + value.item() * len(chunk)
     return {name: value / len(indices) for name, value in sums.items()}
 
@@ -500,13 +506,18 @@ _OPTIONS = {
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the options of ``simdist pretrain``."""
     parser.add_argument(
-        "--data", nargs="+", required=True, metavar="PATH", help="shards or directories of shards"
+        "--data",
+        nargs="+",
+        default=["data/go1"],
+        metavar="PATH",
+        help="shards or directories of shards",
     )
     parser.add_argument(
-        "--output",
-        required=True,
+        "--out",
+        dest="output",
+        default="runs/world_model",
         metavar="DIR",
-        help="where checkpoints, logs and the model go; an unfinished training there is continued",
+        help="for checkpoints, logs and the model; an unfinished training there is continued",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="budget in steps")
     for name, text in _OPTIONS.items():

@@ -57,12 +57,17 @@ class SimulationReplay:
                 f"{path} is not an excerpt of simulation data: format "
                 f"{metadata.get('format')!r}, expected {FORMAT!r}"
             )
-        terms = json.dumps(_terms(contract), sort_keys=True)
-        if metadata.get("terms") != terms:
-            raise ContractError(
-                f"{path} was recorded for {metadata.get('terms')}, the model needs {terms}; "
-                "export it again with the model's data"
-            )
+        try:
+            recorded = dict(json.loads(metadata["terms"]))
+        except (KeyError, ValueError, TypeError, RecursionError) as error:
+            raise ArtefactError(f"{path}: damaged metadata: {error}") from error
+        # By way of JSON, so that tuples and lists compare equal.
+        for name, value in json.loads(json.dumps(_terms(contract))).items():
+            if recorded.get(name) != value:
+                raise ContractError(
+                    f"{path} was recorded with {name} {recorded.get(name)}, the model needs "
+                    f"{value}; export it again from the model's own data"
+                )
         return SimulationReplay(
             train=_windows(tensors, "train", contract, str(path)),
             validation=_windows(tensors, "validation", contract, str(path)),
@@ -97,7 +102,7 @@ def export_simulation_replay(
             )
         chosen = np.sort(rng.choice(begins, min(segments, len(begins)), replace=False))
         tensors.update(_segments(windows.trajectories, chosen, part, contract))
-    metadata = {"format": FORMAT, "terms": json.dumps(_terms(contract), sort_keys=True)}
+    metadata = {"format": FORMAT, "terms": json.dumps(_terms(contract))}
     write_atomically(Path(path), pack_tensors(tensors, metadata))
     return Path(path)
 
