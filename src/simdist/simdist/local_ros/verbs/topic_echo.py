@@ -1,0 +1,91 @@
+"""`ros2 topic echo`: show the messages of a topic."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from rclpy.node import Node
+
+from simdist.local_ros import graph, messages, qos
+from simdist.local_ros.errors import CommandError
+from simdist.local_ros.options import add_verb, positive_float
+
+
+def add_verb_to(verbs: Any) -> None:
+    parser = add_verb(verbs, "echo", "Output messages from a topic", echo)
+    parser.add_argument("topic_name", help="Name of the ROS topic to listen to")
+    parser.add_argument("message_type", nargs="?", help="Type, such as std_msgs/msg/String")
+    qos.add_qos_options(parser)
+    parser.add_argument("--once", action="store_true", help="exit after the first message")
+    parser.add_argument(
+        "--timeout", type=positive_float, metavar="N", help="exit after N seconds without message"
+    )
+    parser.add_argument("--field", metavar="NAME", help="show one field, such as pose.position.x")
+    parser.add_argument(
+        "-f", "--full-length", action="store_true", help="do not cut long arrays and texts"
+    )
+    parser.add_argument("-l", "--truncate-length", type=int, default=messages.TRUNCATE_LENGTH)
+    parser.add_argument("--no-arr", action="store_true", help="do not show values of arrays")
+    parser.add_argument("--no-str", action="store_true", help="do not show strings")
+    parser.add_argument("--flow-style", action="store_true", help="show arrays on one line")
+    parser.add_argument("--raw", action="store_true", help="show the serialised bytes")
+
+
+def topic_type(node: Node, topic: str, given: str | None) -> Any:
+    """Return the message class of a topic, from the graph unless it is given."""
+    if given is not None:
+        return messages.get_message(given)
+    if not graph.wait_until(lambda: topic in dict(node.get_topic_names_and_types())):
+        print(f"WARNING: topic [{topic}] does not appear to be published yet", file=sys.stderr)
+        raise CommandError("Could not determine the type for the passed topic")
+    types = dict(node.get_topic_names_and_types())[topic]
+    if len(types) > 1:
+        raise CommandError(
+            f"Cannot echo topic '{topic}', as it contains more than one type: [{', '.join(types)}]"
+        )
+    return messages.get_message(types[0])
+
+
+def select_field(message: Any, path: str | None) -> Any:
+    for name in path.split(".") if path else []:
+        if not messages.is_message(message) or name not in message.get_fields_and_field_types():
+            raise CommandError(f"Invalid field '{path}': '{name}' does not exist")
+        message = getattr(message, name)
+    return message
+
+
+def echo(options: argparse.Namespace) -> int:
+    received = 0
+
+    def show(message: Any) -> None:
+        nonlocal received
+        if options.once and received:
+            return
+        received += 1
+        if options.raw:
+            print(f"{message}\n---", flush=True)
+            return
+        value = select_field(message, options.field)
+        text = messages.to_yaml(
+            value,
+            truncate_length=None if options.full_length else options.truncate_length,
+            no_arr=options.no_arr,
+            no_str=options.no_str,
+            flow_style=options.flow_style,
+        )
+        print(text.removesuffix("...\n") + "---", flush=True)
+
+    with graph.command_node() as node:
+        topic = graph.absolute(options.topic_name)
+        message_type = topic_type(node, topic, options.message_type)
+        select_field(message_type(), options.field)
+        graph.wait_until(lambda: node.count_publishers(topic) > 0)
+        profile = qos.apply_options(options, qos.subscription_qos(node, topic))
+        node.create_subscription(message_type, topic, show, profile, raw=options.raw)
+        while True:
+            before = received
+            arrived = graph.spin_until(node, lambda: received > before, options.timeout)
+            if not arrived or options.once:
+                return 0
