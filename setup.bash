@@ -74,7 +74,8 @@ _simdist_enter() { # ROOT
     esac
   fi
 
-  if ! _simdist_is_ready "$root" "$prefix"; then
+  if ! _simdist_is_ready "$root" "$prefix" ||
+    { [ "$kind" = ros ] && [ ! -e "$root/install/local_setup.bash" ]; }; then
     if [ "$kind" = ros ]; then
       python=python3 # the one that rclpy is built for
     else

@@ -67,6 +67,8 @@ class Setup:
         self.state = prefix / ".simdist"
         self.lock_fd = -1
         wheels = kind == "wheels"
+        self.build_base = self.state / "build" if wheels else ROOT / "build"
+        self.install_base = prefix if wheels else ROOT / "install"
         self.stages = [
             Stage("tools", "compilers and Python", lambda: [platform.python_version()], self.tools),
             Stage("venv", "virtual environment", lambda: [str(prefix)], self.venv),
@@ -76,18 +78,10 @@ class Setup:
         if wheels:
             self.stages.append(Stage("ros", "ROS 2 wheels", self.ros_inputs, self.ros))
         self.stages.append(Stage("dev", "checks and tests", lambda: [text("dev.txt")], self.dev))
-        if wheels:
-            self.stages.append(
-                Stage("messages", "messages (compiling)", self.message_inputs, self.messages)
-            )
-        self.stages.append(
-            Stage(
-                "workspace",
-                "package simdist" if wheels else "workspace (compiling)",
-                self.workspace_inputs,
-                self.workspace,
-            )
-        )
+        self.stages += [
+            Stage("messages", "messages (compiling)", self.message_inputs, self.messages),
+            Stage("workspace", "package simdist", self.workspace_inputs, self.workspace),
+        ]
 
     # --- what decides each stage -----------------------------------------------------------
 
@@ -111,7 +105,7 @@ class Setup:
         inputs = [digest for path in declared for digest in contents(Path(path))]
         inputs += contents(package / "scripts")
         inputs += [str(p) for top in ("launch", "config", "models") for p in files(ROOT / top)]
-        return inputs if self.kind == "wheels" else [*inputs, *contents(ROOT / "src/simdist_msgs")]
+        return inputs
 
     # --- stages ----------------------------------------------------------------------------
 
@@ -201,23 +195,19 @@ class Setup:
         self.pip("-r", REQUIREMENTS / "dev.txt")
 
     def messages(self) -> None:
-        self.point_wheels_at_this_python()
+        if self.kind == "wheels":
+            self.point_wheels_at_this_python()
         self.colcon("simdist_msgs")
 
     def workspace(self) -> None:
-        if self.kind == "ros":
-            self.drop_dangling_links(ROOT / "install" / "simdist", ROOT / "build" / "simdist")
-            self.colcon("simdist_msgs", "simdist", "--symlink-install")
-            return
-        build = self.state / "build" / "simdist"
-        self.drop_dangling_links(self.prefix / "share" / "simdist", build)
+        build, share = self.build_base / "simdist", self.install_base / "share" / "simdist"
+        self.drop_dangling_links(build, share, self.install_base / "simdist")
         self.colcon("simdist", "--symlink-install")
+        if self.kind == "ros":
+            return
         # The source first, then the directory with the metadata of the installed package.
-        site = Path(
-            self.output("import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
-        )
-        paths = (ROOT / "src" / "simdist", self.state / "build" / "simdist")
-        (site / "simdist_source.pth").write_text("".join(f"{path}\n" for path in paths))
+        site = self.output("import sysconfig; print(sysconfig.get_paths()['purelib'])").strip()
+        Path(site, "simdist_source.pth").write_text(f"{ROOT / 'src' / 'simdist'}\n{build}\n")
         if self.output("import importlib.util as u; print(u.find_spec('launch_ros'))") == "None\n":
             script = self.prefix / "bin" / "ros2"
             script.write_text(
@@ -273,15 +263,13 @@ class Setup:
         packages = [name for name in arguments if not name.startswith("-")]
         options = [name for name in arguments if name.startswith("-")]
         environment = dict(os.environ)
+        places = ["--build-base", str(self.build_base), "--install-base", str(self.install_base)]
         if self.kind == "wheels":
             # The messages become part of the virtual environment: one prefix for everything.
-            base = self.state
-            places = ["--merge-install", "--install-base", str(self.prefix)]
+            places.append("--merge-install")
             program = [str(self.prefix / "bin" / "colcon")]
             environment["AMENT_PREFIX_PATH"] = environment["CMAKE_PREFIX_PATH"] = str(self.prefix)
         else:
-            base = ROOT
-            places = ["--install-base", str(ROOT / "install")]
             # Run by the environment's Python, so that the nodes' scripts are started by it.
             program = [str(self.python), shutil.which("colcon") or "colcon"]
         environment["PATH"] = f"{self.prefix / 'bin'}:{environment['PATH']}"
@@ -290,9 +278,8 @@ class Setup:
         self.command(
             [
                 *program,
-                *("--log-base", str(base / "log"), "build", *places),
-                *("--build-base", str(base / "build"), "--base-paths", str(ROOT / "src")),
-                *("--metas", str(ROOT / "colcon.meta")),
+                *("--log-base", str(self.build_base.parent / "log"), "build", *places),
+                *("--base-paths", str(ROOT / "src"), "--metas", str(ROOT / "colcon.meta")),
                 *("--packages-select", *packages, *options),
                 *("--event-handlers", "console_direct+", "console_cohesion-"),
                 *("--cmake-args", f"-DPython3_EXECUTABLE={self.python}", "-DBUILD_TESTING=OFF"),
@@ -373,6 +360,9 @@ class Setup:
         fresh.write_text(f"{self.prefix}\n")
         stamps = self.state / "stamps"
         stamps.mkdir(exist_ok=True)
+        if self.kind == "ros" and not (self.install_base / "local_setup.bash").exists():
+            for name in ("messages", "workspace"):
+                (stamps / name).unlink(missing_ok=True)
         for number, stage in enumerate(self.stages, start=1):
             digest = hashlib.sha256("\0".join(stage.inputs()).encode()).hexdigest()
             stamp = stamps / stage.name
