@@ -106,24 +106,14 @@ class DynamicsFinetuner:
                 "the model's frozen parts are not those the simulation data was encoded with; "
                 "make a new finetuner for this model"
             )
-        config, sizes = self.config, model.config
-        cache = config.cache_mib * 2**20
-        sides = []
-        for name, episodes in (("training", training), ("held-out", held_out)):
-            windows = None
-            if any(len(episode) for episode in episodes):
-                windows = robot_windows(episodes, sizes.history, sizes.horizon)
-            if windows is None or not len(windows):
-                raise AdaptationError(
-                    f"the {name} side of the robot data ({len(episodes)} episodes) holds no "
-                    f"{sizes.history + 1 + sizes.horizon} consecutive control steps; collect more"
-                )
-            sides.append(EncodedWindows(model, windows, cache))
+        robot = self._encoded("training", training, model)
+        robot_held_out = self._encoded("held-out", held_out, model)
         steps = sum(len(episode) for episode in [*training, *held_out])
         return FinetuneJob(
             model,
-            config,
-            *sides,
+            self.config,
+            robot,
+            robot_held_out,
             self._simulation,
             self._simulation_held_out,
             episodes=len({episode.episode for episode in [*training, *held_out]}),
@@ -143,6 +133,17 @@ class DynamicsFinetuner:
             if progress is not None:
                 progress(job.done, self.config.steps)
         return job.candidate()
+
+    def _encoded(self, side: str, episodes: Sequence[Episode], model: WorldModel) -> EncodedWindows:
+        sizes = model.config
+        if any(len(episode) for episode in episodes):
+            windows = robot_windows(episodes, sizes.history, sizes.horizon)
+            if len(windows):
+                return EncodedWindows(model, windows, self.config.cache_mib * 2**20)
+        raise AdaptationError(
+            f"the {side} side of the robot data ({len(episodes)} episodes) holds no "
+            f"{sizes.history + 1 + sizes.horizon} consecutive control steps; collect more"
+        )
 
 
 class FinetuneJob:

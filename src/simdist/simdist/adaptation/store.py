@@ -122,6 +122,6 @@ class UpdateStore:
             self.newest_version = max(self.newest_version, newest)
         except (ArtefactError, UpdateError, KeyError, TypeError, ValueError) as error:
             _log.warning(
-                "the saved update in %s is not usable and is ignored (%s); starting with version %d",
+                "the saved update in %s is unusable and ignored (%s); starting with version %d",
                 directory, error, self._base.version,
             )

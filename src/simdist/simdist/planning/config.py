@@ -46,7 +46,7 @@ class PlannerConfig(Checked):
 
     @property
     def prior_samples(self) -> int:
-        """Samples around the prior; at least one (the prior itself), and one is left for the mean."""
+        """Samples around the prior: at least the prior itself, and one is left for the mean."""
         return min(max(1, round(self.samples * self.prior_fraction)), self.samples - 1)
 
     @staticmethod

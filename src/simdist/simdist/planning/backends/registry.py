@@ -28,5 +28,6 @@ def choose(name: str = "auto") -> BackendFactory:
     if name == "auto":
         return _BACKENDS["torch"]
     if name not in _BACKENDS:
-        raise ConfigError(f"unknown planner backend {name!r}; known: auto, {', '.join(available())}")
+        known = ", ".join(("auto", *available()))
+        raise ConfigError(f"unknown planner backend {name!r}; known: {known}")
     return _BACKENDS[name]

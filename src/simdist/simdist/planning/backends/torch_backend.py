@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class TorchBackend:
-    """Evaluates the world model as it is; attention keys of the context are computed once a plan."""
+    """Evaluates the world model as it is; keys of the context are computed once a plan."""
 
     def __init__(self, model: WorldModel, discount: float) -> None:
         self._model = model.eval()

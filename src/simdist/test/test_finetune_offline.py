@@ -1,0 +1,149 @@
+"""``simdist finetune``: from recordings to a new model file. Reading bags is tested elsewhere."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from synthetic import tiny_observation
+
+from simdist import robots
+from simdist.adaptation import offline
+from simdist.adaptation.windows import robot_windows
+from simdist.errors import ArtefactError, BagError, SimdistError
+from simdist.observation import ObservationSpec
+from simdist.replay import Episode
+from simdist.replay.bag import BagReport
+from simdist.world_model import WorldModel, WorldModelConfig
+from simdist.world_model.artefact import load_artefact, save_artefact
+from simdist.world_model.contract import Contract
+from simdist.world_model.simulation_replay import export_simulation_replay
+
+GO1 = robots.get("go1")
+OBSERVATION: ObservationSpec = tiny_observation(12, history=3)
+NETWORK = WorldModelConfig(
+    proprio_dim=OBSERVATION.size, scan_shape=(4, 3), latent_dim=16, history=3, horizon=4,
+    dynamics_layers=1, dynamics_heads=2, head_heads=2, policy_layers=1, policy_heads=2,
+    cnn_channels=(2, 2), scan_hidden=(8,),
+)
+
+
+def drive(seed: int, steps: int, episode: int = 0) -> Episode:
+    rng = np.random.default_rng(seed)
+    action = rng.normal(size=(steps, 12)).astype(np.float32)
+    proprio = np.zeros((steps, OBSERVATION.size), np.float32)
+    for step in range(1, steps):
+        proprio[step] = 0.8 * proprio[step - 1]
+        proprio[step, :12] += 0.5 * action[step - 1]
+    return Episode(
+        stamp_ns=np.arange(steps, dtype=np.int64) * 20_000_000,
+        proprio=proprio,
+        scan=np.zeros((steps, 12), np.float32),
+        action=action,
+        command=np.zeros((steps, 3), np.float32),
+        episode=episode,
+    )
+
+
+@dataclass
+class Workshop:
+    """A model with its simulation data, and a place to write to."""
+
+    model: Path
+    out: Path
+
+    def run(self, *extra: str) -> int:
+        parser = argparse.ArgumentParser()
+        offline.add_arguments(parser)
+        arguments = [
+            "--bag", "first", "--bag", "second", "--model", str(self.model),
+            "--out", str(self.out), "--steps", "20", *extra,
+        ]
+        return offline.main(parser.parse_args(arguments))
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
+    torch.manual_seed(0)
+    contract = Contract.of(GO1, OBSERVATION, NETWORK)
+    model = save_artefact(
+        tmp_path / "models" / "world_model.safetensors", WorldModel(NETWORK), contract, 6, None, {}
+    )
+    train, validation = (
+        robot_windows([drive(seed, 100) for seed in seeds], 3, 4) for seeds in ((1, 2), (3, 4))
+    )
+    export_simulation_replay(
+        model.parent / offline.SIMULATION_REPLAY, train, validation, contract, count=100
+    )
+
+    def read(path: Path, *_: object) -> tuple[list[Episode], BagReport]:
+        return [drive(5 if path.name == "first" else 6, 700)], BagReport(path, episodes=1)
+
+    monkeypatch.setattr(offline, "read_episodes", read)
+    return Workshop(model, tmp_path / "new" / "model.safetensors")
+
+
+def test_an_accepted_model_is_written_with_its_lineage(
+    workshop: Workshop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert workshop.run("--json", "--steps", "150") == 0
+    output = capsys.readouterr()
+    result = json.loads(output.out)
+    assert result["accepted"] is True
+    assert result["robot_loss"]["after"] < result["robot_loss"]["before"]
+    assert result["episodes"] == 2
+    assert result["seconds_of_data"] == pytest.approx(28.0)
+    assert f"{result['robot_loss']['after']:.4f}" in output.err
+    parent, child = load_artefact(workshop.model, GO1), load_artefact(workshop.out, GO1)
+    assert child.version == 7
+    assert child.parent == parent.weights_hash != child.weights_hash
+    assert child.frozen_hash == parent.frozen_hash
+    assert child.training["bags"] == ["first", "second"]
+    assert child.training["accepted"] is True
+
+
+def test_a_rejected_model_is_not_written_unless_forced(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(offline.AcceptanceGate, "_refusal", lambda *_: "it walks backwards")
+    assert workshop.run() == offline.REJECTED
+    assert not workshop.out.exists()
+    assert "it walks backwards" in capsys.readouterr().err
+    assert workshop.run("--force", "--json", str(workshop.out.parent / "result.json")) == 0
+    assert load_artefact(workshop.out).training["accepted"] is False
+    result = json.loads((workshop.out.parent / "result.json").read_text())
+    assert result["accepted"] is False
+    assert result["out"] == str(workshop.out)
+
+
+def test_the_model_to_learn_from_is_never_overwritten(workshop: Workshop) -> None:
+    before = workshop.model.read_bytes()
+    workshop.out = workshop.model
+    with pytest.raises(ArtefactError, match="name another file"):
+        workshop.run()
+    workshop.out = workshop.model.parent
+    with pytest.raises(ArtefactError, match="directory"):
+        workshop.run()
+    workshop.out = workshop.model / "below_a_file.safetensors"
+    with pytest.raises(ArtefactError, match="cannot write"):
+        workshop.run()
+    assert workshop.model.read_bytes() == before
+
+
+def test_bags_without_acting_or_with_too_little_of_it_are_refused(
+    workshop: Workshop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offline, "read_episodes", lambda path, *_: ([], BagReport(path)))
+    with pytest.raises(BagError, match="ACTIVE"):
+        workshop.run()
+    monkeypatch.setattr(
+        offline, "read_episodes", lambda path, *_: ([drive(1, 7)], BagReport(path))
+    )
+    with pytest.raises(SimdistError, match="consecutive control steps"):
+        workshop.run()
+    assert not workshop.out.exists()
