@@ -21,9 +21,9 @@ def _installed_share() -> Path | None:
     except ImportError:
         return None
     try:
-        # LookupError: not installed, or AMENT_PREFIX_PATH is not set.
+        # LookupError: not installed; OSError: AMENT_PREFIX_PATH is not set.
         share = Path(get_package_share_directory("simdist"))
-    except LookupError:
+    except (LookupError, OSError):
         return None
     return share if (share / "config").is_dir() else None
 
@@ -84,7 +84,7 @@ def world_file(name: str) -> Path:
 
 
 def model_file(name_or_path: str | Path) -> Path:
-    """Path of a model: ``go1/world_model`` from ``models/``, or the path of a .safetensors file.
+    """Path of a model: ``go1`` or ``go1/world_model`` in ``models/``, or a .safetensors file.
 
     Raises:
         ArtefactError: there is no such model; the message lists those there are.
@@ -93,7 +93,11 @@ def model_file(name_or_path: str | Path) -> Path:
     if given.is_file():
         return given
     models = models_dir()
-    for candidate in (models / given, models / f"{given}{_MODEL_SUFFIX}"):
+    for candidate in (
+        models / given,
+        models / f"{given}{_MODEL_SUFFIX}",
+        models / given / f"world_model{_MODEL_SUFFIX}",
+    ):
         if candidate.is_file():
             return candidate
     known = sorted(

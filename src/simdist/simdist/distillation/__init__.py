@@ -1,0 +1,1 @@
+"""The offline half: an expert, mixed-quality data, and the world model learned from it."""

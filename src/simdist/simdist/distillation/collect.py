@@ -1,0 +1,268 @@
+"""Mixed-quality data: the expert and its weaker ancestors, with contiguous action perturbations.
+
+Following the paper, half of the episodes are driven by the expert and half by checkpoints from
+its training; bursts of noise are added to the actions for a while and then left out for a while,
+so that the data holds both the consequences of odd actions and the recoveries from them. For every
+state the expert's own action is stored as well: it is the label of the policy head.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import h5py
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from simdist import robots
+from simdist.distillation.environment import ACTION_LIMIT, LocomotionEnvironment
+from simdist.distillation.policy import ExpertPolicy
+from simdist.errors import ConfigError
+from simdist.simulation.robot_model import BATCH_SOLVER
+from simdist.tasks import CommandRanges
+from simdist.types import Array, Flags, Rows
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Who drives, and how strongly actions are perturbed."""
+
+    expert_fraction: float
+    noise_levels: tuple[float, ...]  #: largest standard deviation per burst, action units
+    noised_fraction: float  #: of the robots that start within a burst
+    burst_steps: tuple[int, int] = (1, 50)
+    calm_steps: tuple[int, int] = (25, 300)
+
+
+MIXTURES = {
+    "mixed": Mixture(expert_fraction=0.5, noise_levels=(0.3, 0.6, 1.2, 2.5), noised_fraction=0.5),
+    "near_expert": Mixture(expert_fraction=0.8, noise_levels=(0.1, 0.2, 0.4), noised_fraction=0.5),
+}
+#: Velocities the world model is asked for later; narrower than what the expert was trained on.
+COMMANDS = CommandRanges(forward=(-0.2, 1.0), sideways=(-0.3, 0.3), turning=(-0.6, 0.6))
+CORRELATION = 0.85  #: of noise from one step to the next, in half of the bursts
+STANDING_FRACTION = 0.3  #: of the episodes that begin by standing still with action 0
+STANDING_STEPS = (5, 60)
+
+
+@dataclass(frozen=True)
+class CollectConfig:
+    """Settings of one data set; written beside it and into every shard."""
+
+    robot: str = "go1"
+    seed: int = 3
+    shards: tuple[str, ...] = ("mixed",) * 5 + ("near_expert",) * 3
+    environments: int = 512
+    steps: int = 800
+    rough_fraction: float = 0.25
+
+
+class ActionNoise:
+    """Bursts of white or correlated noise, drawn anew for every burst."""
+
+    def __init__(self, mixture: Mixture, count: int, actions: int, rng: np.random.Generator):
+        self._mixture, self._rng = mixture, rng
+        self._never = rng.random(count) < 0.05
+        self.active = (rng.random(count) < mixture.noised_fraction) & ~self._never
+        self._timer = np.where(
+            self.active,
+            rng.integers(*mixture.burst_steps, count),
+            rng.integers(*mixture.calm_steps, count),
+        )
+        self._std = np.zeros((count, actions))
+        self._correlation = np.zeros((count, 1))
+        self._value = np.zeros((count, actions))
+        self._draw(np.arange(count))
+
+    def _draw(self, rows: Rows) -> None:
+        rng, count, actions = self._rng, len(rows), self._std.shape[1]
+        largest = rng.choice(self._mixture.noise_levels, count)[:, None]
+        self._std[rows] = largest * rng.uniform(0.05, 1.0, (count, actions))
+        self._correlation[rows, 0] = np.where(rng.random(count) < 0.5, CORRELATION, 0.0)
+        self._value[rows] = rng.standard_normal((count, actions))
+
+    def sample(self) -> Array:
+        """Noise ``(N, n)`` of this step; zero where no burst is under way."""
+        white = self._rng.standard_normal(self._value.shape)
+        rho = self._correlation
+        self._value = rho * self._value + np.sqrt(1 - rho**2) * white
+        return np.where(self.active[:, None], self._value * self._std, 0.0)
+
+    def advance(self) -> None:
+        """Count down, and begin or end bursts."""
+        self._timer -= 1
+        due = (self._timer <= 0) & ~self._never
+        self.active[due] ^= True
+        count, mixture = int(due.sum()), self._mixture
+        self._timer[due] = np.where(
+            self.active[due],
+            self._rng.integers(*mixture.burst_steps, count),
+            self._rng.integers(*mixture.calm_steps, count),
+        )
+        self._draw(np.flatnonzero(due & self.active))
+
+
+class Drivers:
+    """Which policy drives which robot: the expert (-1), an ancestor, or nobody while standing."""
+
+    def __init__(
+        self,
+        expert: ExpertPolicy,
+        ancestors: list[ExpertPolicy],
+        mixture: Mixture,
+        count: int,
+        rng: np.random.Generator,
+    ) -> None:
+        self.expert, self.ancestors = expert, ancestors
+        self._mixture, self._rng = mixture, rng
+        self._who = np.zeros(count, int)
+        self._standing = np.zeros(count, int)
+        self.assign(np.arange(count))
+
+    def assign(self, rows: Rows) -> None:
+        """Choose drivers for new episodes."""
+        rng, count = self._rng, len(rows)
+        ancestor = rng.integers(0, len(self.ancestors), count)
+        is_expert = rng.random(count) < self._mixture.expert_fraction
+        self._who[rows] = np.where(is_expert, -1, ancestor)
+        standing = rng.random(count) < STANDING_FRACTION
+        self._standing[rows] = np.where(standing, rng.integers(*STANDING_STEPS, count), 0)
+
+    def act(self, observation: torch.Tensor) -> tuple[Array, Array, Flags]:
+        """Actions and the expert's actions ``(N, n)``, and where the two are one ``(N,)``."""
+        best = self.expert.act(observation).numpy().astype(np.float64)
+        actions = best.copy()
+        for index, policy in enumerate(self.ancestors):
+            rows = np.flatnonzero(self._who == index)
+            if len(rows):
+                actions[rows] = policy.act(observation[rows]).numpy()
+        standing = self._standing > 0
+        actions[standing] = 0.0
+        self._standing[standing] -= 1
+        return actions, best, (self._who < 0) & ~standing
+
+
+def _ancestors(directory: Path) -> list[ExpertPolicy]:
+    paths = sorted(directory.glob("policy_*.safetensors"))
+    if not paths:
+        raise ConfigError(
+            f"{directory} holds no policy_*.safetensors; run 'simdist train-expert --out "
+            f"{directory}' first"
+        )
+    return [ExpertPolicy.load(path) for path in paths]
+
+
+def record_shard(
+    path: Path, config: CollectConfig, number: int, expert_directory: Path, threads: int
+) -> None:
+    """Simulate and write shard ``number`` of the data set."""
+    seed = config.seed * 1000 + number
+    rng = np.random.default_rng(seed)
+    robot, mixture = robots.get(config.robot), MIXTURES[config.shards[number]]
+    environment = LocomotionEnvironment(
+        robot,
+        config.environments,
+        seed=seed,
+        threads=threads,
+        solver=BATCH_SOLVER,
+        rough_fraction=config.rough_fraction,
+        noise=False,
+        commands=COMMANDS,
+    )
+    count, steps, joints = config.environments, config.steps, robot.joint_count
+    expert = ExpertPolicy.load(expert_directory / "expert.safetensors")
+    drivers = Drivers(expert, _ancestors(expert_directory), mixture, count, rng)
+    noise = ActionNoise(mixture, count, joints, rng)
+    shapes: dict[str, tuple[tuple[int, ...], type]] = {
+        "proprio": ((environment.spec.size,), np.float32),
+        "scan": ((environment.spec.scan.size,), np.float16),
+        "action": ((joints,), np.float32),
+        "expert_action": ((joints,), np.float32),
+        "command": ((3,), np.float32),
+        "reward": ((), np.float32),
+        "value": ((), np.float32),
+        "fall": ((), np.bool_),
+        "end": ((), np.bool_),
+        "is_expert": ((), np.bool_),
+        "friction": ((), np.float32),
+    }
+    data = {k: np.zeros((count, steps, *shape), dtype) for k, (shape, dtype) in shapes.items()}
+    environment.episode_length_buf = torch.from_numpy(
+        rng.integers(0, environment.max_episode_length, count)
+    )
+    observation = environment.get_observations()
+    for step in tqdm(range(steps), desc=path.name, unit="step", leave=False):
+        action, best, by_expert = drivers.act(observation["policy"])
+        action = np.clip(action + noise.sample(), -ACTION_LIMIT, ACTION_LIMIT)
+        data["proprio"][:, step] = environment.proprioception()
+        data["scan"][:, step] = environment.scan()
+        data["command"][:, step] = environment.command
+        data["friction"][:, step] = environment.simulation.friction
+        data["value"][:, step] = expert.value(observation["critic"]).numpy()
+        data["action"][:, step], data["expert_action"][:, step] = action, best
+        data["is_expert"][:, step] = by_expert & ~noise.active
+        observation, reward, done, _ = environment.step(torch.from_numpy(action))
+        data["reward"][:, step] = reward.numpy()
+        data["end"][:, step] = done.numpy()
+        data["fall"][:, step] = done.numpy() & environment.fell
+        noise.advance()
+        drivers.assign(np.flatnonzero(done.numpy()))
+    temporary = path.with_suffix(".tmp")
+    with h5py.File(temporary, "w") as file:
+        for name, value in data.items():
+            file.create_dataset(name, data=value)
+        file.attrs["config"] = json.dumps(asdict(config))
+        file.attrs["observation"] = json.dumps(environment.spec.to_dict())
+        file.attrs["robot"], file.attrs["seed"], file.attrs["role"] = robot.name, seed, "all"
+        file.attrs["mixture"] = config.shards[number]
+    temporary.replace(path)
+
+
+def collect(config: CollectConfig, expert_directory: Path, out: Path, threads: int) -> int:
+    """Write every shard of the data set that is not there yet; returns the transitions held."""
+    out.mkdir(parents=True, exist_ok=True)
+    settings, text = out / "config.json", json.dumps(asdict(config), indent=2) + "\n"
+    if settings.exists() and settings.read_text() != text:
+        raise ConfigError(
+            f"{out} holds data collected with other settings (see {settings}); choose another "
+            "--out or the same settings"
+        )
+    settings.write_text(text)
+    torch.set_num_threads(threads)
+    for number in tqdm(range(len(config.shards)), unit="shard"):
+        path = out / f"shard_{number:04d}.h5"
+        if not path.exists():
+            record_shard(path, config, number, expert_directory, threads)
+    return len(config.shards) * config.environments * config.steps
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Command line of ``simdist collect``."""
+    default = CollectConfig()
+    parser.add_argument("--expert", type=Path, default=Path("runs/expert"), help="its directory")
+    parser.add_argument("--out", type=Path, default=Path("data/go1"), help="directory to fill")
+    parser.add_argument("--robot", default=default.robot, choices=robots.available())
+    parser.add_argument("--seed", type=int, default=default.seed)
+    parser.add_argument("--mixed", type=int, default=5, help="shards of mixed quality")
+    parser.add_argument("--near-expert", type=int, default=3, help="shards close to the expert")
+    parser.add_argument("--environments", type=int, default=default.environments)
+    parser.add_argument("--steps", type=int, default=default.steps, help="per robot and shard")
+    parser.add_argument("--threads", type=int, default=2)
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run ``simdist collect``."""
+    config = CollectConfig(
+        robot=arguments.robot,
+        seed=arguments.seed,
+        shards=("mixed",) * arguments.mixed + ("near_expert",) * arguments.near_expert,
+        environments=arguments.environments,
+        steps=arguments.steps,
+    )
+    transitions = collect(config, arguments.expert, arguments.out, arguments.threads)
+    print(f"{transitions} transitions in {arguments.out}")
+    return 0

@@ -1,0 +1,200 @@
+"""``simdist evaluate``: trials of expert, policy prior and planner, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from simdist import paths, robots
+from simdist.errors import ConfigError
+from simdist.evaluation.drivers import METHODS, driver_factory, observation_layout
+from simdist.evaluation.trials import Trial, TrialConfig, TrialResult
+from simdist.planning import PlannerConfig
+from simdist.simulation.world import available, load_world
+from simdist.world_model.artefact import load_artefact
+
+SPEEDS = (0.4, 0.6, 0.8)  #: m/s, the paper's three commanded speeds
+DEFAULT_LINE = 2.0  #: m of progress that count as success
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What to try: ``trials`` are spread over the speeds, each with a seed of its own."""
+
+    world: str
+    model: Path
+    robot: str = "go1"
+    methods: tuple[str, ...] = METHODS
+    speeds: tuple[float, ...] = SPEEDS
+    trials: int = 15
+    seed: int = 0
+    seconds: float = 10.0
+    plan_every: int = 1
+    line: float = DEFAULT_LINE
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+
+    def trial_configs(self) -> list[TrialConfig]:
+        """Speeds take turns; seeds repeat only across speeds, as in 3 speeds × 5 seeds."""
+        count = len(self.speeds)
+        return [
+            TrialConfig(
+                self.speeds[i % count], self.seed + i // count, self.seconds, self.plan_every
+            )
+            for i in range(self.trials)
+        ]
+
+
+@dataclass(frozen=True)
+class Row:
+    """All trials of one method."""
+
+    method: str
+    results: tuple[TrialResult, ...]
+    line: float
+
+    def to_dict(self) -> dict[str, Any]:
+        progress = [r.progress for r in self.results]
+        success = [not r.fallen and r.progress >= self.line for r in self.results]
+        return {
+            "method": self.method,
+            "trials": len(self.results),
+            "success": sum(success),
+            "falls": sum(r.fallen for r in self.results),
+            "progress_m": {
+                "mean": float(np.mean(progress)),
+                "std": float(np.std(progress)),
+                "values": progress,
+            },
+        }
+
+
+def _run(job: tuple[Evaluation, str, TrialConfig]) -> TrialResult:
+    """One trial, in a worker process; results do not depend on which worker runs it."""
+    evaluation, method, config = job
+    torch.set_num_threads(1)
+    robot = robots.get(evaluation.robot)
+    artefact = load_artefact(evaluation.model, robot)
+    factory = driver_factory(method, artefact, robot, evaluation.planner)
+    trial = Trial(robot, load_world(evaluation.world), observation_layout(artefact), config)
+    return trial.run(factory(config.seed))
+
+
+def evaluate(evaluation: Evaluation, workers: int) -> list[Row]:
+    """Run every trial of every method on ``workers`` processes, with a progress bar."""
+    jobs = [(evaluation, m, c) for m in evaluation.methods for c in evaluation.trial_configs()]
+
+    def collect(results: Iterable[TrialResult]) -> list[TrialResult]:
+        return list(tqdm(results, total=len(jobs), unit="trial", file=sys.stderr))
+
+    if workers <= 1:
+        results = collect(map(_run, jobs))
+    else:
+        # Processes are spawned, not forked: torch and MuJoCo keep threads of their own.
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(workers, mp_context=context) as pool:
+            results = collect(pool.map(_run, jobs))
+    return [
+        Row(
+            method,
+            tuple(results[i * evaluation.trials : (i + 1) * evaluation.trials]),
+            evaluation.line,
+        )
+        for i, method in enumerate(evaluation.methods)
+    ]
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The rows as text, one line a method."""
+    lines = [f"{'method':<10}{'success':>9}{'falls':>7}{'progress (m)':>18}"]
+    for row in rows:
+        data = row.to_dict()
+        progress = data["progress_m"]
+        success = f"{data['success']}/{data['trials']}"
+        lines.append(
+            f"{row.method:<10}{success:>9}{data['falls']:>7}"
+            f"{progress['mean']:>11.2f} ± {progress['std']:.2f}"
+        )
+    return "\n".join(lines)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Command line of ``simdist evaluate``."""
+    parser.add_argument("--world", default="slope", help=f"one of {', '.join(available())}")
+    parser.add_argument("--model", default="go1", help="name in models/ or path of an artefact")
+    parser.add_argument("--robot", default="go1", choices=robots.available())
+    parser.add_argument(
+        "--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD"
+    )
+    parser.add_argument("--trials", type=int, default=15, help="per method, spread over speeds")
+    parser.add_argument("--speeds", nargs="+", type=float, default=list(SPEEDS), help="m/s")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=10.0, help="walked per trial")
+    parser.add_argument("--line", type=float, default=DEFAULT_LINE, help="m that count as success")
+    parser.add_argument("--plan-every", type=int, default=1, help="control steps per plan")
+    parser.add_argument("--samples", type=int, default=PlannerConfig().samples)
+    parser.add_argument("--iterations", type=int, default=PlannerConfig().iterations)
+    parser.add_argument(
+        "--lockstep",
+        action="store_true",
+        help="the simulation waits for every plan (trials always do; stated for the record)",
+    )
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--json", metavar="FILE", help="write the rows here; - for stdout")
+
+
+def main(arguments: argparse.Namespace) -> int:
+    """Run ``simdist evaluate``."""
+    for name in ("trials", "plan_every", "workers"):
+        if getattr(arguments, name) < 1:
+            option = name.replace("_", "-")
+            raise ConfigError(f"--{option} must be at least 1, got {getattr(arguments, name)}")
+    if not 0 < arguments.seconds <= 600:
+        raise ConfigError(f"--seconds must lie in (0, 600], got {arguments.seconds}")
+    if not all(-1.0 <= speed <= 1.5 for speed in arguments.speeds):
+        raise ConfigError(f"--speeds must lie within -1.0..1.5 m/s, got {arguments.speeds}")
+    robot = robots.get(arguments.robot)
+    load_world(arguments.world)
+    model = paths.model_file(arguments.model)
+    load_artefact(model, robot)
+    evaluation = Evaluation(
+        world=arguments.world,
+        model=model,
+        robot=arguments.robot,
+        methods=tuple(arguments.methods),
+        speeds=tuple(arguments.speeds),
+        trials=arguments.trials,
+        seed=arguments.seed,
+        seconds=arguments.seconds,
+        plan_every=arguments.plan_every,
+        line=arguments.line,
+        planner=PlannerConfig(samples=arguments.samples, iterations=arguments.iterations),
+    )
+    rows = evaluate(evaluation, arguments.workers)
+    print(table(rows), file=sys.stderr)
+    result = {
+        "world": arguments.world,
+        "model": arguments.model,
+        "seed": arguments.seed,
+        "line_m": arguments.line,
+        "seconds": arguments.seconds,
+        "plan_every": arguments.plan_every,
+        "planner": asdict(evaluation.planner),
+        "rows": [row.to_dict() for row in rows],
+    }
+    if arguments.json == "-":
+        print(json.dumps(result, indent=2))
+    elif arguments.json:
+        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
+    return 0

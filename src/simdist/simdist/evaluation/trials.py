@@ -1,0 +1,141 @@
+"""One robot, one world, one driver, for some seconds: how far it got and whether it fell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from simdist.evaluation.drivers import Driver
+from simdist.observation import Observation, ObservationSpec, Observer, rotation_matrix
+from simdist.robots import RobotSpec
+from simdist.safety.executor import CommandExecutor, ExecutorConfig
+from simdist.simulation.robot_simulation import RobotSimulation
+from simdist.simulation.world import WorldSpec
+from simdist.tasks.course import Course
+from simdist.types import AppliedStep, Mode
+
+SETTLE_SECONDS = 0.6  #: standing before the driver takes over
+
+
+@dataclass(frozen=True)
+class TrialConfig:
+    """One trial. ``plan_every`` is the number of control steps a chunk is followed."""
+
+    speed: float  #: m/s, commanded
+    seed: int
+    seconds: float = 10.0
+    plan_every: int = 1
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """Progress in metres along the course (at the fall, if there was one)."""
+
+    speed: float
+    seed: int
+    progress: float
+    fallen: bool
+    seconds: float  #: walked
+    reason: str  #: why the trial ended early, or empty
+
+
+class Trial:
+    """A lockstep trial: the simulation waits for every chunk, so results do not depend on speed.
+
+    The command executor stands between driver and motors exactly as on a robot.
+    """
+
+    def __init__(
+        self, robot: RobotSpec, world: WorldSpec, layout: ObservationSpec, config: TrialConfig
+    ) -> None:
+        self.robot, self.config = robot, config
+        self.simulation = RobotSimulation(robot, world, seed=config.seed)
+        self._substeps = round(robot.control_dt * 1e9) // self.simulation.step_ns
+        self._executor = CommandExecutor(
+            robot,
+            config=ExecutorConfig(
+                chunk_period=config.plan_every * robot.control_dt, activation_time=0.0
+            ),
+        )
+        self._observer = Observer(layout, robot)
+        self._layout = layout
+        self._course = Course(config.speed)
+        self._applied: AppliedStep | None = None
+
+    def run(
+        self,
+        driver: Driver,
+        on_step: Callable[[Observation, AppliedStep], None] | None = None,
+    ) -> TrialResult:
+        """Stand, then walk; ``on_step`` sees every observation and what was applied to it."""
+        simulation, config = self.simulation, self.config
+        dt = self.robot.control_dt
+        self._stand_up()
+        steps, reason, progress = round(config.seconds / dt), "", simulation.progress()
+        walked = 0
+        for walked in range(steps):
+            observation = self._observe()
+            if walked % config.plan_every == 0:
+                refused = self._executor.receive(driver.act(observation), simulation.time_ns)
+                if refused is not None:
+                    reason = f"chunk refused: {refused}"
+                    break
+            if walked == 0:
+                self._executor.request_mode(Mode.ACTIVE, simulation.time_ns)
+            self._control_step()
+            if on_step is not None and self._applied is not None:
+                on_step(observation, self._applied)
+            if simulation.fallen():
+                reason = "fell"
+                break
+            if self._executor.mode != Mode.ACTIVE:
+                reason = f"executor left ACTIVE: {self._executor.reason}"
+                break
+            progress = simulation.progress()
+        return TrialResult(
+            config.speed, config.seed, progress, bool(reason), (walked + 1) * dt, reason
+        )
+
+    def _stand_up(self) -> None:
+        # The robot already stands; the executor needs to see it and to go through its modes.
+        self._control_step()
+        self._executor.request_mode(Mode.STAND_UP, self.simulation.time_ns)
+        end_ns = None
+        while end_ns is None or self.simulation.time_ns < end_ns:
+            self._observe()
+            self._control_step()
+            if end_ns is None and self._executor.mode == Mode.STAND:
+                end_ns = self.simulation.time_ns + round(SETTLE_SECONDS * 1e9)
+            if self._executor.mode in (Mode.DAMP, Mode.FAULT) or self.simulation.time_ns > 10e9:
+                raise RuntimeError(f"the robot did not stand up: {self._executor.reason}")
+
+    def _observe(self) -> Observation:
+        simulation = self.simulation
+        base = simulation.base_state()
+        rotation = rotation_matrix(base.orientation)
+        walking = self._executor.mode == Mode.ACTIVE
+        yaw = float(np.arctan2(rotation[1, 0], rotation[0, 0]))
+        command = (
+            self._course.command(float(base.position[1]), yaw, self.robot.control_dt)
+            if walking
+            else np.zeros(3)
+        )
+        return self._observer.observe(
+            simulation.time_ns,
+            simulation.joint_state(),
+            base,
+            simulation.height_scan(self._layout.scan),
+            command,
+            self._applied.action if self._applied else None,
+        )
+
+    def _control_step(self) -> None:
+        simulation, executor = self.simulation, self._executor
+        for _ in range(self._substeps):
+            now = simulation.time_ns
+            command = executor.step(now, simulation.joint_state(), simulation.imu(), now)
+            simulation.step(command)
+        applied = executor.take_applied()
+        self._applied = applied[-1] if applied else self._applied

@@ -1,0 +1,1 @@
+"""MuJoCo worlds: scenes from YAML, one robot at 500 Hz, or hundreds at once for training."""
