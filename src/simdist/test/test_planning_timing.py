@@ -6,7 +6,15 @@ import itertools
 
 import pytest
 
-from simdist.planning import TimingWindow, measure_rate, median_seconds
+from simdist import robots
+from simdist.planning import (
+    PlannerConfig,
+    TimingWindow,
+    measure_rate,
+    median_seconds,
+    planner_rate,
+)
+from simdist.world_model import WorldModel, WorldModelConfig
 
 
 def test_window_keeps_only_the_newest_durations() -> None:
@@ -50,3 +58,13 @@ def test_samples_are_scaled_in_blocks_until_the_plan_fits_or_the_rate_is_refused
     else:
         assert report.achievable_period > period
         assert "cannot be held" in report.message
+
+
+def test_a_real_planner_is_measured_and_told_what_it_can_hold() -> None:
+    model = WorldModel(WorldModelConfig(latent_dim=16, horizon=4, dynamics_layers=1))
+    config = PlannerConfig(samples=64, elites=48)
+    hopeless = planner_rate(model, robots.get("go1"), config, period=1e-9)
+    assert not hopeless.holds
+    assert hopeless.plan_seconds > 0
+    easy = planner_rate(model, robots.get("go1"), config, period=1e3)
+    assert easy.samples == 64

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from simdist.planning.config import PlannerConfig
-from simdist.planning.mppi import MppiPlanner, PriorController, action_limits, self_test
+from simdist.planning.mppi import MppiPlanner, PriorController, action_limits
 from simdist.planning.plan import Controller, Plan, PlanningError
+from simdist.planning.probe import planner_rate, self_test
 from simdist.planning.timing import RateReport, TimingWindow, measure_rate, median_seconds
 
 __all__ = [
@@ -19,5 +20,6 @@ __all__ = [
     "action_limits",
     "measure_rate",
     "median_seconds",
+    "planner_rate",
     "self_test",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simdist.errors import ConfigError
@@ -48,6 +48,10 @@ class PlannerConfig(Checked):
     def prior_samples(self) -> int:
         """Samples around the prior: at least the prior itself, and one is left for the mean."""
         return min(max(1, round(self.samples * self.prior_fraction)), self.samples - 1)
+
+    def with_samples(self, samples: int) -> PlannerConfig:
+        """The same settings with fewer or more samples."""
+        return replace(self, samples=samples, elites=min(self.elites, samples))
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any] | None, where: str = "planner") -> PlannerConfig:

@@ -131,6 +131,8 @@ class MppiPlanner:
             std = variance.sqrt().clamp(config.std_min, config.std_max)
             # Without any finite return the weights are all zero, and zero is no plan.
             mean = torch.where(returns.isfinite().any(1)[:, None, None], mean, prior)
+            # A weighted mean of admissible samples is admissible up to rounding.
+            mean = self._admissible(mean[:, None], first)[:, 0]
 
         self._deviation = mean - prior
         return self._answer(mean, prior, returns, weights, dropped)
@@ -255,31 +257,6 @@ class PriorController:
             dropped=zeros.astype(np.int64),
             reasons=("",) * len(actions),
         )
-
-
-def self_test(model: WorldModel, robot: RobotSpec, seed: int = 0) -> str | None:
-    """What is wrong with a model's plans, or None: a small plan from random observations (drawn
-    from the model's own scalers) must give finite actions and returns for every sample."""
-    sizes, draw = model.config, torch.Generator().manual_seed(seed)
-
-    def observed(quantity: str, *shape: int) -> Tensor:
-        noise = torch.randn(4, *shape, generator=draw)
-        return model.scaler.unscale(quantity, noise)
-
-    with torch.inference_mode():
-        context, latent = model.encode(
-            observed("proprio", sizes.history + 1, sizes.proprio_dim),
-            observed("scan", sizes.scan_dim),
-            observed("action", sizes.history, sizes.action_dim),
-        )
-        planner = MppiPlanner(model, robot, PlannerConfig(samples=16, iterations=1), "torch")
-        try:
-            plan = planner.plan(context, latent, observed("command", sizes.command_dim))
-        except PlanningError as error:
-            return str(error)
-    if plan.dropped.any():
-        return f"{int(plan.dropped.sum())} of {4 * 16} samples have no finite return"
-    return None
 
 
 def action_limits(robot: RobotSpec, clip: float) -> tuple[Tensor, Tensor]:
