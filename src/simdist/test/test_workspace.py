@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import runpy
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
@@ -184,16 +185,18 @@ def test_every_message_file_is_built():
     assert sorted(listed) == sorted(str(path.relative_to(MESSAGES)) for path in present)
 
 
-def test_every_executable_has_a_main_function():
-    tree = ast.parse((PACKAGE / "setup.py").read_text())
-    nodes = next(
-        ast.literal_eval(statement.value)
-        for statement in tree.body
-        if isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "NODES"
-    )
-    for path in [LIBRARY / "cli.py", *(LIBRARY / "nodes" / f"{node}.py" for node in nodes)]:
-        functions = [n.name for n in ast.parse(path.read_text()).body if hasattr(n, "name")]
-        assert "main" in functions, path
+def test_every_executable_leads_to_a_function(monkeypatch: pytest.MonkeyPatch):
+    declared: dict = {}
+    monkeypatch.setattr("setuptools.setup", lambda **keywords: declared.update(keywords))
+    runpy.run_path(str(PACKAGE / "setup.py"))
+    scripts = declared["entry_points"]["console_scripts"]
+    for node in ("mujoco_bridge", "encoder", "planner", "replay", "finetune", "operator"):
+        assert any(script.startswith(f"{node} = ") for script in scripts)
+    for script in scripts:
+        module, _, function = script.partition(" = ")[2].partition(":")
+        tree = ast.parse(Path(PACKAGE, *module.split(".")).with_suffix(".py").read_text())
+        functions = [node.name for node in tree.body if isinstance(node, ast.FunctionDef)]
+        assert function in functions, script
 
 
 @pytest.mark.parametrize("name", ["launch", "config", "models"])
