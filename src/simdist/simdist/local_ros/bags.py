@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rosbags.interfaces import Nodetype
+from rosbags.interfaces.typing import Typesdict
 from rosbags.rosbag2 import Reader, ReaderError
 from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 from rosbags.typesys.store import Typestore
@@ -38,10 +39,11 @@ def open_bag(path: Path) -> Reader:
 def typestore_for(types: Iterable[str]) -> Typestore:
     """Return a type store with the given message types, as the packages here define them."""
     store = get_typestore(Stores.ROS2_JAZZY)
+    missing: Typesdict = {}
     waiting = list(types)
     while waiting:
         name = waiting.pop()
-        if name in store.types:
+        if name in store.types or name in missing:
             continue
         package, kind, short = name.split("/")
         file = packages.share(package) / kind / f"{short}.{kind}"
@@ -55,7 +57,8 @@ def typestore_for(types: Iterable[str]) -> Typestore:
             for nested in _named_types(field)
             if nested not in definitions
         ]
-        store.types.update(definitions)
+        missing.update(definitions)
+    store.register(missing)
     return store
 
 

@@ -11,11 +11,12 @@ from typing import Any
 import rclpy
 from rclpy.node import Node
 from rclpy.signals import SignalHandlerOptions
+from rclpy.utilities import try_shutdown
 
 from simdist.local_ros.errors import CommandError
 
 DISCOVERY_LIMIT = 2.0
-STABLE_FOR = 0.4
+STABLE_FOR = 0.7
 POLL = 0.05
 
 
@@ -28,7 +29,7 @@ def command_node(name: str | None = None) -> Iterator[Node]:
         yield node
         node.destroy_node()
     finally:
-        rclpy.try_shutdown()
+        try_shutdown()
 
 
 def wait_until(condition: Callable[[], bool], limit: float = DISCOVERY_LIMIT) -> bool:

@@ -41,13 +41,20 @@ def is_message(value: Any) -> bool:
 def to_yaml(
     value: Any,
     *,
+    kind: str = "",
     truncate_length: int | None = TRUNCATE_LENGTH,
     no_arr: bool = False,
     no_str: bool = False,
     flow_style: bool = False,
 ) -> str:
-    """Return a message as YAML, long arrays and texts cut to `truncate_length`."""
-    plain = to_plain(value, truncate_length, no_arr, no_str)
+    """Return a message, or a field of type `kind`, as YAML.
+
+    Arrays and texts longer than `truncate_length` are cut.
+    """
+    if is_message(value):
+        plain = to_plain(value, truncate_length, no_arr, no_str)
+    else:
+        plain = _field_to_plain(value, kind, truncate_length, no_arr, no_str)
     return yaml.safe_dump(
         plain,
         sort_keys=False,

@@ -10,8 +10,8 @@ from simdist.local_ros.options import add_group, add_verb, positive_float
 from simdist.local_ros.verbs import bag_info, bag_play, bag_record
 
 
-def add_command(commands: Any) -> None:
-    verbs = add_group(commands, "bag", "Various rosbag related sub-commands")
+def add_command(commands: Any, summary: str) -> None:
+    verbs = add_group(commands, "bag", summary)
     record = add_verb(verbs, "record", "Record ROS data to a bag", bag_record.record)
     record.add_argument("topics_positional", metavar="topics", nargs="*", help="topics to record")
     record.add_argument("--topics", nargs="+", default=[], help="topics to record")

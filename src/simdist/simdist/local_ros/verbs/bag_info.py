@@ -12,7 +12,7 @@ from simdist.local_ros.bags import open_bag
 def info(options: argparse.Namespace) -> None:
     reader = open_bag(options.bag_path)
     try:
-        directory = reader.path
+        directory = options.bag_path if options.bag_path.is_dir() else options.bag_path.parent
         files = sorted(file.name for file in directory.iterdir() if file.name != "metadata.yaml")
         size = sum((directory / name).stat().st_size for name in files)
         start, duration = reader.start_time, reader.duration

@@ -8,8 +8,8 @@ from typing import Any
 from simdist.local_ros.options import add_group, add_verb
 
 
-def add_command(commands: Any) -> None:
-    verbs = add_group(commands, "daemon", "Various daemon related sub-commands")
+def add_command(commands: Any, summary: str) -> None:
+    verbs = add_group(commands, "daemon", summary)
     for name, summary in (
         ("start", "Start the daemon if it isn't running"),
         ("status", "Output the status of the daemon"),

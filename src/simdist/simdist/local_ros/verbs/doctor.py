@@ -40,8 +40,8 @@ VARIABLES = (
 Report = tuple[list[str], list[str]]  # lines to show, problems found
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("doctor", aliases=["wtf"], help="Check ROS setup")
+def add_command(commands: Any, summary: str) -> None:
+    parser = commands.add_parser("doctor", help=summary, description=summary)
     parser.set_defaults(run=run)
     parser.add_argument("-r", "--report", action="store_true", help="also show what was found")
 

@@ -16,8 +16,8 @@ FIELD = re.compile(r"^([A-Za-z][\w/]*)(\[[^\]]*\]|<=\d+)*\s+\w+(?!\s*=)\b")
 BUILT_IN = re.compile(r"(bool|byte|char|w?string|u?int(8|16|32|64)|float(32|64))$")
 
 
-def add_command(commands: Any) -> None:
-    verbs = add_group(commands, "interface", "Show information about ROS interfaces")
+def add_command(commands: Any, summary: str) -> None:
+    verbs = add_group(commands, "interface", summary)
     listing = add_verb(verbs, "list", "List all interface types available", list_all)
     listing.add_argument("-m", "--only-msgs", action="store_true", help="only messages")
     listing.add_argument("-s", "--only-srvs", action="store_true", help="only services")

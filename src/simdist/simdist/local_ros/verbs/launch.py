@@ -15,8 +15,8 @@ from simdist.local_ros.errors import CommandError
 SHIM = Path(__file__).resolve().parent.parent / "shim"
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("launch", help="Run a launch file")
+def add_command(commands: Any, summary: str) -> None:
+    parser = commands.add_parser("launch", help=summary, description=summary)
     parser.set_defaults(run=run)
     parser.add_argument("-n", "--noninteractive", action="store_true", help="no terminal is used")
     parser.add_argument("-d", "--debug", action="store_true", help="show tracebacks of errors")

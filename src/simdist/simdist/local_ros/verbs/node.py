@@ -13,8 +13,8 @@ from simdist.local_ros.options import add_group, add_verb
 SEND_GOAL = "/_action/send_goal"
 
 
-def add_command(commands: Any) -> None:
-    verbs = add_group(commands, "node", "Various node related sub-commands")
+def add_command(commands: Any, summary: str) -> None:
+    verbs = add_group(commands, "node", summary)
     listing = add_verb(verbs, "list", "Output a list of available nodes", list_nodes)
     listing.add_argument("-a", "--all", action="store_true", help="also hidden nodes")
     listing.add_argument("-c", "--count-nodes", action="store_true", help="only the number")

@@ -31,8 +31,8 @@ TYPES = {
 }
 
 
-def add_command(commands: Any) -> None:
-    verbs = add_group(commands, "param", "Various param related sub-commands")
+def add_command(commands: Any, summary: str) -> None:
+    verbs = add_group(commands, "param", summary)
     listing = add_verb(verbs, "list", "Output a list of available parameters", list_parameters)
     listing.add_argument("node_name", nargs="?", help="Name of the ROS node (default: all)")
     listing.add_argument("--include-hidden-nodes", action="store_true")

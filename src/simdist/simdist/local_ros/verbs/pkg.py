@@ -10,8 +10,8 @@ from simdist.local_ros.errors import CommandError
 from simdist.local_ros.options import add_group, add_verb
 
 
-def add_command(commands: Any) -> None:
-    verbs = add_group(commands, "pkg", "Various package related sub-commands")
+def add_command(commands: Any, summary: str) -> None:
+    verbs = add_group(commands, "pkg", summary)
     add_verb(verbs, "list", "Output a list of available packages", list_packages)
     prefix = add_verb(verbs, "prefix", "Output the prefix path of a package", show_prefix)
     prefix.add_argument("package_name", help="The package name")

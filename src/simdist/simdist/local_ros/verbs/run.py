@@ -12,8 +12,8 @@ from simdist.local_ros import packages
 from simdist.local_ros.errors import CommandError
 
 
-def add_command(commands: Any) -> None:
-    parser = commands.add_parser("run", help="Run a package specific executable")
+def add_command(commands: Any, summary: str) -> None:
+    parser = commands.add_parser("run", help=summary, description=summary)
     parser.set_defaults(run=run)
     parser.add_argument("--prefix", help="command that runs the executable, such as 'gdb --args'")
     parser.add_argument("package_name", help="Name of the ROS package")

@@ -10,8 +10,8 @@ from simdist.local_ros.errors import CommandError
 from simdist.local_ros.options import add_group, add_verb
 
 
-def add_command(commands: Any) -> None:
-    verbs = add_group(commands, "service", "Various service related sub-commands")
+def add_command(commands: Any, summary: str) -> None:
+    verbs = add_group(commands, "service", summary)
     listing = add_verb(verbs, "list", "Output a list of available services", list_services)
     listing.add_argument("-t", "--show-types", action="store_true", help="also show the types")
     listing.add_argument("-c", "--count-services", action="store_true", help="only the number")

@@ -11,8 +11,8 @@ from simdist.local_ros.options import add_group, add_verb
 from simdist.local_ros.verbs import topic_echo, topic_hz, topic_pub
 
 
-def add_command(commands: Any) -> None:
-    verbs = add_group(commands, "topic", "Various topic related sub-commands")
+def add_command(commands: Any, summary: str) -> None:
+    verbs = add_group(commands, "topic", summary)
     listing = add_verb(verbs, "list", "Output a list of available topics", list_topics)
     listing.add_argument("-t", "--show-types", action="store_true", help="also show the types")
     listing.add_argument("-c", "--count-topics", action="store_true", help="only the number")

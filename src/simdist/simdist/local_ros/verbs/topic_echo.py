@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import deque
 from typing import Any
 
 from rclpy.node import Node
@@ -48,44 +49,44 @@ def topic_type(node: Node, topic: str, given: str | None) -> Any:
     return messages.get_message(types[0])
 
 
-def select_field(message: Any, path: str | None) -> Any:
+def select_field(message: Any, path: str | None) -> tuple[Any, str]:
+    """Return a field of a message and its type; without a path the message itself."""
+    kind = ""
     for name in path.split(".") if path else []:
         if not messages.is_message(message) or name not in message.get_fields_and_field_types():
             raise CommandError(f"Invalid field '{path}': '{name}' does not exist")
+        kind = message.get_fields_and_field_types()[name]
         message = getattr(message, name)
-    return message
+    return message, kind
 
 
-def echo(options: argparse.Namespace) -> int:
-    received = 0
-
-    def show(message: Any) -> None:
-        nonlocal received
-        if options.once and received:
-            return
-        received += 1
-        if options.raw:
-            print(f"{message}\n---", flush=True)
-            return
-        value = select_field(message, options.field)
-        text = messages.to_yaml(
-            value,
-            truncate_length=None if options.full_length else options.truncate_length,
-            no_arr=options.no_arr,
-            no_str=options.no_str,
-            flow_style=options.flow_style,
-        )
-        print(text.removesuffix("...\n") + "---", flush=True)
-
+def echo(options: argparse.Namespace) -> None:
+    incoming: deque[Any] = deque()
     with graph.command_node() as node:
         topic = graph.absolute(options.topic_name)
         message_type = topic_type(node, topic, options.message_type)
         select_field(message_type(), options.field)
         graph.wait_until(lambda: node.count_publishers(topic) > 0)
         profile = qos.apply_options(options, qos.subscription_qos(node, topic))
-        node.create_subscription(message_type, topic, show, profile, raw=options.raw)
-        while True:
-            before = received
-            arrived = graph.spin_until(node, lambda: received > before, options.timeout)
-            if not arrived or options.once:
-                return 0
+        node.create_subscription(message_type, topic, incoming.append, profile, raw=options.raw)
+        while graph.spin_until(node, lambda: bool(incoming), options.timeout):
+            show(incoming.popleft(), options)
+            if options.once:
+                break
+
+
+def show(message: Any, options: argparse.Namespace) -> None:
+    if options.raw:
+        print(f"{message}\n---", flush=True)
+        return
+    value, kind = select_field(message, options.field)
+    text = messages.to_yaml(
+        value,
+        kind=kind,
+        truncate_length=None if options.full_length else options.truncate_length,
+        no_arr=options.no_arr,
+        no_str=options.no_str,
+        flow_style=options.flow_style,
+    )
+    # YAML ends a bare scalar with a line of dots.
+    print(text.removesuffix("...\n") + "---", flush=True)

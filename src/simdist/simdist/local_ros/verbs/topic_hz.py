@@ -6,6 +6,7 @@ import argparse
 import statistics
 import time
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 from simdist.local_ros import graph, qos
@@ -26,7 +27,7 @@ def rate_text(arrivals: deque[float]) -> str | None:
     if len(arrivals) < 2:
         return None
     times = list(arrivals)
-    intervals = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+    intervals = [later - earlier for earlier, later in pairwise(times)]
     mean = statistics.fmean(intervals)
     rate = 1.0 / mean if mean > 0.0 else float("inf")
     return (
