@@ -24,7 +24,7 @@ from simdist.ranges import Checked, bounded
 from simdist.robots import RobotSpec
 from simdist.safety.chunks import AcceptedChunk, ChunkInbox, Refusal
 from simdist.safety.limits import JointLimiter, LimitConfig
-from simdist.safety.modes import ModeChange, ModeMachine
+from simdist.safety.modes import LIES_DOWN, ModeChange, ModeMachine
 from simdist.safety.ramp import PoseRamp
 from simdist.safety.watchdog import AgeWatch
 from simdist.types import (
@@ -474,7 +474,7 @@ class CommandExecutor:
         if mode == Mode.LIE_DOWN:
             assert self._ramp is not None
             if boundary_ns >= self._ramp.end_ns:
-                self._machine.complete(Mode.DAMP, "lies down", now_ns)
+                self._machine.complete(Mode.DAMP, LIES_DOWN, now_ns)
                 self._fade_ns = _ns(self.config.release_time)
             return self._ramp.at(boundary_ns)
         if mode == Mode.ACTIVE:

@@ -10,6 +10,9 @@ from simdist.ranges import Checked, bounded
 from simdist.robots import RobotSpec
 from simdist.types import Array, JointCommand
 
+#: Aim this little below the torque limit, so that rounding cannot end above it.
+_BELOW = 1.0 - 1e-9
+
 
 @dataclass(frozen=True)
 class LimitConfig(Checked):
@@ -54,19 +57,14 @@ class JointLimiter:
         joint range and :attr:`step` of the ``previous`` command. Where that is not enough (or
         ``kp`` is 0) the gains of that joint shrink.
         """
-        # A joint with kp = 0 has no position to solve for: 1 stands in and gains do the work.
-        stiffness = np.where(kp > 0.0, kp, 1.0)
+        # A joint without stiffness has no position to solve for: 1 stands in, gains do the work.
+        stiffness = np.where(kp > 1e-3, kp, 1.0)
         centre = q + (kd * dq) / stiffness
-        reach = self._torque / stiffness
+        reach = self._torque * _BELOW / stiffness
         position = np.minimum(np.maximum(target, centre - reach), centre + reach)
         position = self.target(position, previous)
         torque = np.abs(kp * (position - q) - kd * dq)
         if (torque > self._torque).any():
-            # Slightly below 1 so that rounding cannot end above the limit.
-            scale = np.where(
-                torque > self._torque,
-                self._torque / np.maximum(torque, self._torque) * (1.0 - 1e-9),
-                1.0,
-            )
+            scale = np.where(torque > self._torque, self._torque * _BELOW / torque.clip(1e-9), 1.0)
             kp, kd = kp * scale, kd * scale
         return JointCommand(position, self._zeros, kp, kd, self._zeros)

@@ -39,6 +39,10 @@ COMPLETIONS: dict[Mode, frozenset[Mode]] = {
     Mode.FAULT: frozenset(),
 }
 
+#: Reason of a mode that somebody asked for, and of the DAMP that ends LIE_DOWN.
+REQUESTED = "requested"
+LIES_DOWN = "lies down"
+
 #: What to do first when a request is refused.
 _WAY_OUT = {
     Mode.DAMP: "request STAND_UP first",
@@ -90,9 +94,9 @@ class ModeMachine:
             self.wish = Mode.ACTIVE
             return True, "ACTIVE as soon as the robot stands and a fresh chunk is there"
         if mode == Mode.FAULT:
-            self.fault("requested", now_ns)
+            self.fault(REQUESTED, now_ns)
         else:
-            self._enter(mode, "requested", now_ns)
+            self._enter(mode, REQUESTED, now_ns)
         return True, f"{mode.name} entered"
 
     def complete(self, mode: Mode, reason: str, now_ns: int) -> None:
