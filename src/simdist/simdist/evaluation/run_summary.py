@@ -56,6 +56,11 @@ class RunSummary:
         self._first = self._first or (simulated, steady)
         self._last = (simulated, steady)
 
+    def lap_finished(self) -> None:
+        """The robot has reached the end of its course and will start again."""
+        self.finished_laps += self.progress
+        self.progress = 0.0
+
     def mode_changed(self, time: float, mode: str, reason: str) -> None:
         self.mode = mode
         self.mode_changes.append({"time": round(time, 3), "mode": mode, "reason": reason})

@@ -33,9 +33,8 @@ BATCH_SOLVER = Solver(timestep=0.005)
 REALTIME_SOLVER = Solver(timestep=0.002)
 
 
-def empty_scene(solver: Solver) -> mujoco.MjSpec:
-    """A scene without anything in it, with the options of ``solver``."""
-    scene = mujoco.MjSpec()
+def set_solver(scene: mujoco.MjSpec, solver: Solver) -> None:
+    """Give ``scene`` the options of ``solver``."""
     scene.option.timestep = solver.timestep
     scene.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     scene.option.cone = (
@@ -46,7 +45,6 @@ def empty_scene(solver: Solver) -> mujoco.MjSpec:
     scene.option.impratio = solver.impratio
     scene.option.iterations = solver.iterations
     scene.option.ls_iterations = solver.ls_iterations
-    return scene
 
 
 def _keeps_colliding(name: str) -> bool:
@@ -106,9 +104,8 @@ def _add_sensors(model: mujoco.MjSpec, robot: RobotSpec) -> None:
 
 
 def build_robot(robot: RobotSpec, *, visual: bool = False) -> mujoco.MjSpec:
-    """The robot with PD motors, sensors and only feet, trunk and head colliding.
-
-    Feet have friction 0.8 unless the ground overrides it; ``visual`` keeps the meshes.
+    """A scene with nothing but the robot: PD motors, sensors, and only feet, trunk and head
+    colliding. Feet have friction 0.8 unless the ground overrides it; ``visual`` keeps the meshes.
     """
     model = mujoco.MjSpec.from_file(str(robot.mjcf))
     for geom in list(model.geoms):
@@ -129,11 +126,6 @@ def build_robot(robot: RobotSpec, *, visual: bool = False) -> mujoco.MjSpec:
     _add_motors(model, robot)
     _add_sensors(model, robot)
     return model
-
-
-def attach_robot(scene: mujoco.MjSpec, model: mujoco.MjSpec, robot: RobotSpec) -> None:
-    """Place ``model`` into ``scene`` with a free base."""
-    scene.worldbody.add_frame().attach_body(model.body(robot.base_body), "", "")
 
 
 @dataclass(frozen=True)

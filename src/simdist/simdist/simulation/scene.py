@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 
 from simdist.robots import RobotSpec
-from simdist.simulation.robot_model import GROUND, Solver, attach_robot, build_robot, empty_scene
+from simdist.simulation.robot_model import GROUND, Solver, build_robot, set_solver
 from simdist.simulation.training_terrain import CELLS, HALF_EXTENT, RESOLUTION, rough_field
 from simdist.simulation.world import Strip, WorldSpec
 from simdist.types import Array
@@ -89,7 +89,8 @@ def _surface(strip: Strip) -> dict[str, object]:
 
 def compose(world: WorldSpec, robot: RobotSpec, solver: Solver, *, visual: bool) -> mujoco.MjModel:
     """The model of ``robot`` in ``world``."""
-    scene, ground = empty_scene(solver), Ground(world)
+    scene, ground = build_robot(robot, visual=visual), Ground(world)
+    set_solver(scene, solver)
     scene.worldbody.add_light(pos=[0, 0, 8], dir=[0, 0, -1])
     plain = world.course[0].slope == 0 and not world.course[0].softness
     floor = _surface(world.course[0] if plain else Strip(length=1.0))
@@ -128,13 +129,11 @@ def compose(world: WorldSpec, robot: RobotSpec, solver: Solver, *, visual: bool)
             pos=[box.x, box.y, base + box.height / 2 - 0.05],
             **_surface(Strip(length=box.length, friction=box.friction)),
         )
-    model = build_robot(robot, visual=visual)
     if robot.camera is not None:
         camera = robot.camera
-        model.body(robot.base_body).add_camera(
+        scene.body(robot.base_body).add_camera(
             name="depth", pos=camera.position, quat=camera.quaternion(), fovy=camera.fovy
         )
-    attach_robot(scene, model, robot)
     return scene.compile()
 
 

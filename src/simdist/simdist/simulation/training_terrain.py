@@ -13,7 +13,7 @@ import numpy as np
 from scipy.ndimage import uniform_filter
 
 from simdist.robots import RobotSpec
-from simdist.simulation.robot_model import GROUND, Solver, attach_robot, build_robot, empty_scene
+from simdist.simulation.robot_model import GROUND, Solver, build_robot, set_solver
 from simdist.types import Array, Rows
 
 CELLS = 200  #: height field cells per side
@@ -101,7 +101,8 @@ class TrainingTerrain:
 
 def training_model(robot: RobotSpec, solver: Solver) -> mujoco.MjModel:
     """One robot above a plane ("plane") and a height field ("field")."""
-    scene = empty_scene(solver)
+    scene = build_robot(robot)
+    set_solver(scene, solver)
     field = np.full((CELLS, CELLS), 0.5)
     field[0, 0], field[-1, -1] = 0.0, 1.0  # the compiler scales heights by their range
     scene.add_hfield(
@@ -126,7 +127,6 @@ def training_model(robot: RobotSpec, solver: Solver) -> mujoco.MjModel:
     scene.worldbody.add_geom(
         name="field", type=mujoco.mjtGeom.mjGEOM_HFIELD, hfieldname="field", **ground
     )
-    attach_robot(scene, build_robot(robot), robot)
     return scene.compile()
 
 

@@ -147,6 +147,16 @@ def _strip(data: Any, where: str) -> Strip:
     return strip
 
 
+def _refuse_below_floor(name: str, strips: tuple[Strip, ...]) -> None:
+    heights = WorldSpec(name, "", strips).profile()[1]
+    for index, height in enumerate(heights):
+        if height < -1e-9:
+            raise ConfigError(
+                f"world {name!r}: course[{index // 2}] leads to height {height:.2f} m, below the "
+                "floor at 0; begin with a rise or an uphill strip"
+            )
+
+
 def parse_world(name: str, data: Any) -> WorldSpec:
     """A world from the content of its YAML file."""
     if not isinstance(data, Mapping) or "course" not in data:
@@ -156,6 +166,7 @@ def parse_world(name: str, data: Any) -> WorldSpec:
     if not isinstance(course, list) or not course:
         raise ConfigError(f"world {name!r}: course must be a list of at least one strip")
     strips = tuple(_strip(s, f"world {name!r}: course[{i}]") for i, s in enumerate(course))
+    _refuse_below_floor(name, strips)
     boxes = tuple(
         _build(Box, box, f"world {name!r}: boxes[{i}]")
         for i, box in enumerate(data.pop("boxes", ()))

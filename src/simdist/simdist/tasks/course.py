@@ -45,3 +45,9 @@ class Course:
                 np.clip(-config.heading_gain * yaw, -config.heading_limit, config.heading_limit),
             ]
         )
+
+
+def heading(orientation: Array) -> float:
+    """Yaw (rad) of an orientation ``(w, x, y, z)``."""
+    w, x, y, z = orientation
+    return float(np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))

@@ -33,10 +33,10 @@ class Mission:
     def __init__(self, duration: float = 0.0, auto_reset: bool = False) -> None:
         self._duration, self._auto_reset = duration, auto_reset
         self._pending: Request | None = None
-        self._not_before = float("-inf")
+        self._not_before: dict[Request, float] = {}
         self._stood_up = self._wished = self._lying_down = False
         self._ending = False
-        self.lap_done = False  #: set it at the end of the course: the robot starts again
+        self._lap_done = False
         self.acting_seconds = 0.0
         self.finished = False  #: lies damped after its time was over
         self.advice = ""  #: what a person has to do before the mission can go on
@@ -53,34 +53,47 @@ class Mission:
         if self._duration and self.acting_seconds >= self._duration - 5e-7:
             self._ending = True
 
+    def course_ended(self) -> None:
+        """The robot is at the end of its course: it starts again where it can, or lies down."""
+        if self._auto_reset:
+            self._lap_done = True
+        else:
+            self._ending = True
+
     def next_request(self, mode: Mode, reason: str, now: float) -> Request | None:
         """The request to send now (steady seconds), if any; it must be :meth:`answered`."""
         self.advice = ""
-        if self._pending is not None or self.finished or now < self._not_before:
+        if self._pending is not None or self.finished:
             return None
-        self._pending = self._wanted(mode, reason)
-        return self._pending
+        wanted = self._wanted(mode, reason)
+        if wanted is None or now < self._not_before.get(wanted, now):
+            return None
+        self._pending = wanted
+        return wanted
 
     def answered(self, granted: bool, now: float) -> None:
         """The request under way was granted, or refused or lost."""
         request, self._pending = self._pending, None
-        self._not_before = now if granted else now + RETRY
+        if request is None:
+            return
         if not granted:
+            self._not_before[request] = now + RETRY
             return
         self._wished = request == Request.ACTIVE
         self._lying_down = request == Request.LIE_DOWN
         if request == Request.STAND_UP:
             self._stood_up = True
         elif request == Request.ACTIVE:
-            self._not_before = now + PATIENCE
+            self._not_before[request] = now + PATIENCE
         elif request == Request.RESET:
-            self._stood_up = self.lap_done = False
+            self._stood_up = self._lap_done = False
+            self._not_before.clear()
 
     def settled(self, mode: Mode, reason: str) -> bool:
         """Whether a control step in ``mode`` needs no request before it may go on: a simulation
         in lockstep waits for the answer, so that requests always arrive at the same step."""
         if mode == Mode.ACTIVE:
-            return not (self._ending or self.lap_done) or self._lying_down
+            return not (self._ending or self._lap_done) or self._lying_down
         if mode == Mode.STAND:
             return self._wished or reason == REQUESTED
         return True
@@ -92,9 +105,7 @@ class Mission:
             busy = self.finished or self._lying_down or mode == Mode.LIE_DOWN
             return None if busy else Request.LIE_DOWN
         if mode == Mode.ACTIVE:
-            if self.lap_done and self._auto_reset:
-                return Request.RESET
-            self._not_before = float("-inf")
+            return Request.RESET if self._lap_done else None
         if mode == Mode.STAND and reason != REQUESTED:
             return Request.ACTIVE
         if mode == Mode.FAULT or (mode == Mode.DAMP and self._stood_up):
