@@ -49,7 +49,7 @@ setup(
     entry_points={
         "console_scripts": [
             f"{PACKAGE} = {PACKAGE}.cli:main",
-            *(f"{node} = {PACKAGE}.nodes.{node}:main" for node in NODES),
+            *(f"{node} = {PACKAGE}.nodes.entry:{node}" for node in NODES),
         ],
     },
 )

@@ -28,9 +28,7 @@ class UpdateDesk:
     The thread changes nothing: neither the store nor any model that is in use.
     """
 
-    def __init__(
-        self, store: UpdateStore, self_test: Callable[[WorldModel], str | None]
-    ) -> None:
+    def __init__(self, store: UpdateStore, self_test: Callable[[WorldModel], str | None]) -> None:
         self._store, self._self_test = store, self_test
         self._jobs: queue.SimpleQueue[tuple[int, bytes, str] | None] = queue.SimpleQueue()
         self._done: queue.SimpleQueue[tuple[int, ModelUpdate | None, RunningModel | None, str]] = (

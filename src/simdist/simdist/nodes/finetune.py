@@ -1,0 +1,131 @@
+"""Relearns the dynamics from robot data, at low priority, while the robot goes on."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+from rclpy.node import Node
+from simdist_msgs import msg
+
+from simdist import paths, robots
+from simdist.adaptation import (
+    AcceptanceGate,
+    DynamicsFinetuner,
+    FinetuneConfig,
+    GateConfig,
+    RunningModel,
+)
+from simdist.adaptation.session import AdaptationSession, Attempt, SessionConfig, State
+from simdist.errors import SimdistError
+from simdist.nodes import convert
+from simdist.nodes.common import Every, Spinner, Stop, checked, parameter
+from simdist.nodes.qos import publisher, subscription
+from simdist.world_model import load_artefact
+from simdist.world_model.simulation_replay import SimulationReplay
+
+#: In the directory of the model unless a parameter says otherwise.
+SIMULATION_REPLAY = "simulation_replay.safetensors"
+
+
+class Finetune:
+    """Feeds an adaptation session and publishes what the gate lets through."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        # Learning is never worth a late plan.
+        os.nice(parameter(node, "nice", 10, "added to the process's niceness", low=0, high=19))
+        torch.set_num_threads(1)
+        name = parameter(node, "robot", "go1", "the robot", choices=robots.available())
+        model = parameter(node, "model", "go1/world_model", "name or file of the world model")
+        simulation = parameter(
+            node,
+            "simulation_replay",
+            "",
+            f"simulation data; default: {SIMULATION_REPLAY} beside the model",
+        )
+        finetune_config = checked(node, FinetuneConfig, "finetune.", steps=150)
+        gate_config = checked(node, GateConfig, "gate.", seconds=10.0)
+        config = checked(node, SessionConfig)
+        robot = robots.get(name)
+        artefact = load_artefact(paths.model_file(model), robot)
+        file = paths.model_file(simulation or artefact.path.parent / SIMULATION_REPLAY)
+        replay = SimulationReplay.load(file, artefact.contract)
+        finetuner = DynamicsFinetuner(artefact.model, replay, finetune_config, robot.control_dt)
+        self._session = AdaptationSession(
+            RunningModel.of(artefact),
+            finetuner,
+            AcceptanceGate(gate_config),
+            config,
+            robot.control_dt,
+        )
+        self._stamp = convert.to_time(0)
+        self._sequence = self._updates_sent = 0
+        self._updates = publisher(node, "model_update")
+        self._status = publisher(node, "finetune/status")
+        subscription(node, "replay/episodes", self._on_segment)
+        subscription(node, "planner/status", self._on_planner)
+
+    def run(self, stop: Stop) -> int:
+        spinner, report = Spinner(self._node), Every(1.0)
+        while not stop.requested:
+            learning = self._session.state == State.LEARNING
+            spinner.once(0.0 if learning else 0.1)
+            self._session.begin()
+            attempt = self._session.step()
+            if attempt is not None:
+                self._tell(attempt)
+            if attempt is not None or report():
+                self._publish_status()
+        return 0
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _on_segment(self, message: msg.EpisodeSegment) -> None:
+        self._stamp = message.header.stamp
+        try:
+            problem = self._session.add(convert.segment(message))
+        except SimdistError as error:
+            problem = str(error)
+        if problem is not None:
+            self._node.get_logger().warning(problem, throttle_duration_sec=5.0)
+
+    def _on_planner(self, message: msg.PlannerStatus) -> None:
+        problem = self._session.running(message.model_version)
+        if problem is not None:
+            self._node.get_logger().warning(problem, throttle_duration_sec=30.0)
+
+    def _tell(self, attempt: Attempt) -> None:
+        if attempt.update is not None:
+            self._updates_sent += 1
+            message = convert.update_message(convert.to_ns(self._stamp), attempt.update)
+            message.sequence = self._updates_sent
+            self._updates.publish(message)
+        verdict = "accepted" if attempt.accepted else "not accepted"
+        self._node.get_logger().info(f"update {attempt.version} {verdict}: {attempt.reason}")
+
+    def _publish_status(self) -> None:
+        session, last = self._session, self._session.last
+        self._sequence += 1
+        message = msg.FinetuneStatus(
+            sequence=self._sequence,
+            state=session.state.value,
+            updates_tried=session.tried,
+            updates_accepted=session.accepted,
+            version=session.version,
+            seconds_of_data=session.seconds_of_data,
+            message=session.message,
+        )
+        message.header.stamp = self._stamp
+        if last is not None:
+            # Of the attempt that ended last, accepted or not.
+            message.version = last.version
+            message.loss_before = last.losses.robot_before
+            message.loss_after = last.losses.robot_after
+            message.simulation_loss_before = last.losses.simulation_before
+            message.simulation_loss_after = last.losses.simulation_after
+        self._status.publish(message)
+
+
+NODE = Finetune

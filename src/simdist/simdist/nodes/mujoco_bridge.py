@@ -1,0 +1,198 @@
+"""The robot's stand-in: MuJoCo and the command executor behind the topics of a real robot."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass
+
+from rclpy.node import Node
+from simdist_msgs import msg, srv
+from std_srvs.srv import Trigger
+
+from simdist import robots
+from simdist.errors import SimulationError
+from simdist.nodes import convert
+from simdist.nodes.bridge_topics import BridgeTopics
+from simdist.nodes.common import Every, Spinner, Stop, checked, parameter
+from simdist.nodes.qos import subscription
+from simdist.planning.schedule import PlanSchedule
+from simdist.ranges import Checked, bounded
+from simdist.safety import CommandExecutor, ExecutorConfig, LimitConfig, Refusal
+from simdist.simulation.realtime import Pacer
+from simdist.simulation.robot_simulation import RobotSimulation
+from simdist.simulation.stand_in import StandIn
+from simdist.simulation.viewer import open_viewer
+from simdist.simulation.world import load_world
+from simdist.types import Mode
+
+#: s between repetitions of what a lockstep simulation waits for an answer to
+REPEAT = 1.0
+#: s that a lockstep simulation waits while there is no planner at all
+STARTUP = 120.0
+
+
+@dataclass(frozen=True)
+class BridgeConfig(Checked):
+    """Rates and times of the bridge."""
+
+    state_rate: float = bounded(100.0, 50.0, 500.0, "Hz of joint_states and imu/data")
+    progress_rate: float = bounded(10.0, 1.0, 50.0, "Hz of progress")
+    viewer_rate: float = bounded(30.0, 1.0, 60.0, "Hz of the viewer")
+    slip_after: float = bounded(0.05, 0.01, 1.0, "s behind, after which simulated time slips")
+    late_after: float = bounded(0.01, 0.001, 1.0, "s behind, after which a control step is late")
+    lockstep_timeout: float = bounded(20.0, 1.0, 600.0, "s of wall time to wait for a chunk")
+
+
+class MujocoBridge:
+    """Steps physics and executor at 500 Hz and talks to the graph between the steps."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        robot = robots.get(parameter(node, "robot", "go1", "the robot", choices=robots.available()))
+        world = load_world(parameter(node, "world", "slope", "name of a world, or its YAML file"))
+        seed = parameter(node, "seed", 0, "of start pose and noise", low=0, high=2**31 - 1)
+        headless = parameter(node, "headless", True, "no viewer window")
+        self._lockstep = parameter(node, "lockstep", False, "wait for a chunk at every plan")
+        self._config = config = checked(node, BridgeConfig)
+        executor_config = checked(node, ExecutorConfig, "executor.")
+        self._executor = CommandExecutor(
+            robot, checked(node, LimitConfig, "limits."), executor_config
+        )
+        simulation = RobotSimulation(robot, world, visual=not headless)
+        self._robot = StandIn(simulation, self._executor, seed)
+        self._viewer = None if headless else open_viewer(simulation, node.get_logger().warning)
+        self._viewer_due = Every(1.0 / config.viewer_rate)
+        self._schedule = PlanSchedule(executor_config.chunk_period, robot.control_dt)
+        self._pacer = Pacer(config.slip_after, config.late_after)
+        self._answered_ns = -1
+        self._topics = BridgeTopics(node, self._robot, config.state_rate, config.progress_rate)
+        subscription(node, "action_chunk", self._on_chunk)
+        node.create_service(srv.SetMode, "set_mode", self._on_set_mode)
+        node.create_service(Trigger, "rearm", self._on_rearm)
+        node.create_service(Trigger, "reset_simulation", self._on_reset)
+        self._spinner = Spinner(node)
+        node.get_logger().info(
+            f"{robot.name} in world {world.name} ({world.description}), "
+            f"{'lockstep' if self._lockstep else 'real time'}, seed {seed}"
+        )
+
+    def run(self, stop: Stop) -> int:
+        # A collection of the whole heap stalls the loop for several control steps.
+        gc.freeze()
+        gc.disable()
+        while not stop.requested:
+            late = self._wait_until_due(stop)
+            joints, imu = self._robot.sense()
+            self._topics.publish_state(joints, imu)
+            if self._robot.at_boundary:
+                self._topics.late_ticks += late
+                self._topics.publish_surroundings()
+                if self._lockstep and not self._wait_for_graph(stop):
+                    continue
+            step = self._robot.act(joints, imu)
+            if step is not None:
+                self._topics.publish_applied(step)
+                self._topics.publish_mode_changes()
+            if self._viewer is not None and self._viewer_due():
+                self._viewer.show()
+        return 0
+
+    def close(self) -> None:
+        """Whatever ends the bridge, the last command is to damp."""
+        try:
+            for step in self._robot.damp():
+                self._topics.publish_applied(step)
+        except SimulationError as error:
+            self._node.get_logger().error(str(error))
+        self._topics.publish_mode_changes()
+        if self._viewer is not None:
+            self._viewer.close()
+
+    # ------------------------------------------------------------------ time
+
+    def _wait_until_due(self, stop: Stop) -> bool:
+        """Handle messages until the present moment is due; whether it was late already."""
+        if self._lockstep:
+            self._spinner.once()
+            return False
+        now = time.monotonic()
+        remaining = self._pacer.remaining(self._robot.now_ns * 1e-9, now)
+        self._spinner.once(remaining)
+        while not stop.requested and time.monotonic() < now + remaining:
+            self._spinner.once(now + remaining - time.monotonic())
+        return self._pacer.is_late(remaining)
+
+    def _wait_for_graph(self, stop: Stop) -> bool:
+        """Lockstep: let no time pass while the robot is limp, nor before the plan for this moment
+        has come; false when the simulation was restarted meanwhile, or the end was asked for."""
+        robot, repeat = self._robot, Every(REPEAT)
+        restarts, stamp, start = robot.restarts, robot.now_ns, time.monotonic()
+
+        def waiting() -> bool:
+            return not stop.requested and robot.restarts == restarts
+
+        while waiting() and robot.limp:
+            self._spinner.once(0.05)
+            if repeat():
+                self._topics.repeat()
+        if not robot.answerable:
+            self._schedule.reset()
+        elif self._schedule.due(stamp):
+            while waiting() and self._answered_ns < stamp:
+                self._spinner.once(0.05)
+                self._check_patience(time.monotonic() - start)
+                if repeat():
+                    # Somebody may not have been there yet; who has heard it before answers again.
+                    self._topics.repeat()
+        return waiting()
+
+    def _check_patience(self, waited: float) -> None:
+        planners = self._node.count_publishers("action_chunk")
+        limit = self._config.lockstep_timeout if planners else STARTUP
+        if waited > limit:
+            refused = self._executor.status().chunks_refused
+            raise SimulationError(
+                f"lockstep: no chunk for the observation at {self._robot.now_ns * 1e-9:.3f} s came "
+                f"within {limit:g} s ({planners} planners, chunks refused: {refused or 'none'}); "
+                "see the messages of encoder, planner and operator above"
+            )
+
+    # ------------------------------------------------------------------ requests
+
+    def _on_chunk(self, message: msg.ActionChunk) -> None:
+        chunk = convert.chunk(message)
+        if chunk is None:
+            self._executor.refuse(Refusal.SHAPE)
+            return
+        refusal = self._executor.receive(chunk, self._robot.now_ns)
+        if refusal is None:
+            self._answered_ns = chunk.observation_stamp_ns
+        else:
+            self._node.get_logger().warning(
+                f"chunk {chunk.sequence} refused: {refusal}", throttle_duration_sec=1.0
+            )
+
+    def _on_set_mode(
+        self, request: srv.SetMode.Request, response: srv.SetMode.Response
+    ) -> srv.SetMode.Response:
+        mode = Mode(request.mode) if request.mode in tuple(Mode) else request.mode
+        response.success, response.message = self._executor.request_mode(mode, self._robot.now_ns)
+        self._topics.publish_mode_changes()
+        return response
+
+    def _on_rearm(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        response.success, response.message = self._executor.rearm(self._robot.now_ns)
+        self._topics.publish_mode_changes()
+        return response
+
+    def _on_reset(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        self._robot.restart()
+        self._pacer.restart()
+        self._schedule.reset()
+        self._topics.publish_mode_changes()
+        response.success, response.message = True, "the robot lies at the start"
+        return response
+
+
+NODE = MujocoBridge

@@ -1,0 +1,214 @@
+"""Latent states to action chunks, with model updates swapped in between two plans."""
+
+from __future__ import annotations
+
+import gc
+import time
+from dataclasses import dataclass
+
+import torch
+from rclpy.node import Node
+from simdist_msgs import msg
+from std_srvs.srv import Trigger
+
+from simdist import paths, robots
+from simdist.adaptation import RunningModel, UpdateStore
+from simdist.adaptation.desk import UpdateDesk
+from simdist.errors import ConfigError, ContractError
+from simdist.nodes import convert
+from simdist.nodes.common import Every, Spinner, Stop, checked, parameter
+from simdist.nodes.qos import publisher, subscription
+from simdist.planning import MppiPlanner, PlannerConfig, PlanningError
+from simdist.planning.loop import PlanningLoop
+from simdist.planning.probe import planner_rate, self_test
+from simdist.planning.schedule import PlanSchedule, commit_steps
+from simdist.planning.timing import TimingWindow
+from simdist.ranges import Checked, bounded
+from simdist.types import Mode
+from simdist.world_model import Artefact, load_artefact
+
+
+@dataclass(frozen=True)
+class PlannerNodeConfig(Checked):
+    """Times of the planner node."""
+
+    period: float = bounded(0.04, 0.02, 0.2, "s between plans, of the robot's clock")
+    margin: float = bounded(0.008, 0.0, 0.1, "s a chunk takes beside planning: encoding, messages")
+    threads: int = bounded(1, 1, 64, "threads of PyTorch")
+
+
+class Planner:
+    """Answers every due latent state by a chunk; plans are made in this thread, nothing else is."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        name = parameter(node, "robot", "go1", "the robot", choices=robots.available())
+        model = parameter(node, "model", "go1/world_model", "name or file of the world model")
+        backend = parameter(node, "backend", "auto", "what scores the samples")
+        self._lockstep = parameter(node, "lockstep", False, "the robot waits for every plan")
+        self._config = checked(node, PlannerNodeConfig)
+        planner_config = checked(node, PlannerConfig, "mppi.")
+        torch.set_num_threads(self._config.threads)
+        self._robot = robots.get(name)
+        artefact = load_artefact(paths.model_file(model), self._robot)
+        planner_config = self._hold_rate(artefact, planner_config, backend)
+        self._contract = artefact.contract.hash()
+        self._planner = MppiPlanner(artefact.model, self._robot, planner_config, backend)
+        self._loop = PlanningLoop(self._planner, self._robot, contract=self._contract)
+        store = UpdateStore(RunningModel.of(artefact))
+        self._desk = UpdateDesk(store, lambda candidate: self_test(candidate, self._robot))
+        self._schedule = PlanSchedule(self._config.period, self._robot.control_dt)
+
+        self._timing = TimingWindow(5000)
+        self._newest: msg.LatentState | None = None
+        self._last: msg.ActionChunk | None = None
+        self._plans = self._late = self._degraded = self._refused = self._counted = 0
+        self._sequence, self._stamp, self._return = 0, convert.to_time(0), 0.0
+        self._event = f"version {artefact.version} loaded"
+        self._chunks = publisher(node, "action_chunk")
+        self._status = publisher(node, "planner/status")
+        # Only the newest state is worth a plan.
+        subscription(node, "latent_state", self._on_latent, depth=1)
+        subscription(node, "applied_command", self._on_applied)
+        subscription(node, "model_update", self._on_update)
+        node.create_service(Trigger, "planner/rollback", self._on_rollback)
+        self._spinner = Spinner(node)
+
+    def run(self, stop: Stop) -> int:
+        gc.freeze()
+        gc.disable()
+        report = Every(1.0)
+        while not stop.requested:
+            # Short while an update is being checked, or it would wait for the next message.
+            self._spinner.once(0.02)
+            if self._newest is not None:
+                self._answer(self._newest)
+                self._newest = None
+            self._take_updates()
+            if report():
+                self._publish_status()
+        return 0
+
+    def close(self) -> None:
+        self._desk.close()
+
+    def _hold_rate(self, artefact: Artefact, config: PlannerConfig, backend: str) -> PlannerConfig:
+        """Say which rate holds; with fewer samples if need be, or not at all (ConfigError)."""
+        report = planner_rate(artefact.model, self._robot, config, self._config.period, backend)
+        if self._lockstep:
+            # Fewer samples would make results depend on the machine.
+            self._node.get_logger().info(f"{report.message} (lockstep: the robot waits)")
+            return config
+        if not report.holds:
+            raise ConfigError(
+                f"{report.message}: raise 'period' (now {self._config.period:g} s) or launch with "
+                "lockstep:=true"
+            )
+        self._node.get_logger().info(report.message)
+        self._expected = report.plan_seconds
+        return config.with_samples(report.samples)
+
+    # ------------------------------------------------------------------ plans
+
+    def _on_latent(self, message: msg.LatentState) -> None:
+        self._stamp = message.header.stamp
+        if self._last is not None and message.header.stamp == self._last.observation_stamp:
+            self._chunks.publish(self._last)  # somebody missed it and asks by sending again
+        elif self._schedule.due(convert.to_ns(message.header.stamp)):
+            self._newest = message
+
+    def _on_applied(self, message: msg.AppliedCommand) -> None:
+        # What comes late belongs to a time before the present plans.
+        if message.mode in (Mode.STAND, Mode.ACTIVE):
+            return
+        if self._schedule.started_before(convert.to_ns(message.header.stamp)):
+            self._loop.reset()
+            self._schedule.reset()
+
+    def _answer(self, message: msg.LatentState) -> None:
+        start = time.perf_counter()
+        if not self._lockstep:
+            latency = (self._timing.percentile(90.0) or self._expected) + self._config.margin
+            self._loop.commit_steps = commit_steps(latency, self._robot.control_dt, most=4)
+        try:
+            if message.contract != self._contract:
+                raise ContractError(
+                    f"latent state of contract {message.contract[:12]}, the model's is "
+                    f"{self._contract[:12]}: encoder and planner run different models"
+                )
+            context, latent = convert.latent_arrays(message)
+            chunk, plan = self._loop.plan(
+                convert.to_ns(message.header.stamp),
+                context,
+                latent,
+                message.command,
+                model_version=self._desk.current.version,
+            )
+        except (PlanningError, ContractError) as error:
+            self._degraded += 1
+            self._warn(f"no plan: {error}")
+            return
+        self._last = convert.chunk_message(chunk, plan.degraded)
+        self._chunks.publish(self._last)
+        seconds = time.perf_counter() - start
+        self._timing.add(seconds)
+        self._plans += 1
+        self._late += seconds > self._config.period
+        self._return = float(plan.predicted_return[0])
+        if plan.degraded:
+            self._degraded += 1
+            self._warn(f"degraded plan: {plan.reasons[0]}")
+
+    # ------------------------------------------------------------------ model updates
+
+    def _on_update(self, message: msg.ModelUpdate) -> None:
+        self._desk.submit(message.version, bytes(message.weights), message.weights_sha256)
+
+    def _take_updates(self) -> None:
+        verdict = self._desk.collect()
+        if verdict is None:
+            return
+        if verdict.model is None:
+            self._refused += 1
+            self._event = f"update {verdict.version} refused: {verdict.reason}"
+            self._node.get_logger().warning(self._event)
+            return
+        self._planner.swap(verdict.model.model)
+        self._event = f"swapped in: {verdict.reason}"
+        self._node.get_logger().info(self._event)
+
+    def _on_rollback(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
+        model = self._desk.rollback()
+        response.success = model is not None
+        if model is None:
+            response.message = f"version {self._desk.current.version} is the first: nothing to undo"
+        else:
+            self._planner.swap(model.model)
+            self._event = response.message = f"rolled back to version {model.version}"
+            self._node.get_logger().info(self._event)
+        return response
+
+    def _publish_status(self) -> None:
+        self._sequence += 1
+        done, self._counted = self._plans - self._counted, self._plans
+        message = msg.PlannerStatus(
+            sequence=self._sequence,
+            plan_ms_p50=self._timing.p50 * 1e3,
+            plan_ms_p99=self._timing.p99 * 1e3,
+            plans=self._plans,
+            late=self._late,
+            degraded=self._degraded,
+            refused_updates=self._refused,
+            model_version=self._desk.current.version,
+            rate_hz=float(done),
+            predicted_return=self._return,
+            last_event=self._event,
+        )
+        message.header.stamp = self._stamp
+        self._status.publish(message)
+
+    def _warn(self, text: str) -> None:
+        self._node.get_logger().warning(text, throttle_duration_sec=1.0)
+
+
+NODE = Planner
