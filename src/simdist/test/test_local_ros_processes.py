@@ -57,9 +57,17 @@ import os, signal, time
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN)
 child = os.fork()
-print('child' if child == 0 else 'parent', 'pid', os.getpid(), flush=True)
+os.write(1, f"{'parent' if child else 'child'} pid {os.getpid()}\\n".encode())
 while True:
     time.sleep(1)
+"""
+
+# Writes each line in pieces of one character.
+SLOW_WRITER = """
+import sys
+for i in range(200):
+    for character in 40 * '{letter}' + chr(10):
+        sys.stdout.write(character)
 """
 
 
@@ -99,13 +107,10 @@ def test_lines_carry_the_name_of_their_process_and_the_exit_is_reported(tmp_path
 
 
 def test_output_of_two_processes_is_not_mixed_within_a_line(tmp_path):
-    code = (
-        "import sys\\nfor i in range(200):\\n    for c in 40 * '{0}' + chr(10): sys.stdout.write(c)"
-    )
     code, output = run_to_end(
-        tmp_path,
-        ", ".join(f"python({code.format(letter)!r})" for letter in "ab").replace("\\\\", "\\"),
+        tmp_path, ", ".join(f"python({SLOW_WRITER.format(letter=letter)!r})" for letter in "ab")
     )
+    assert code == 0
     lines = [line for line in output.splitlines() if re.match(r"\[python", line)]
     assert len(lines) == 400
     assert {line.split("] ")[1] for line in lines} == {40 * "a", 40 * "b"}

@@ -68,7 +68,14 @@ def echo(options: argparse.Namespace) -> None:
         select_field(message_type(), options.field)
         graph.wait_until(lambda: node.count_publishers(topic) > 0)
         profile = qos.apply_options(options, qos.subscription_qos(node, topic))
-        node.create_subscription(message_type, topic, incoming.append, profile, raw=options.raw)
+        # rclpy inspects the signature of a callback, which a built-in method does not have.
+        node.create_subscription(
+            message_type,
+            topic,
+            lambda message: incoming.append(message),
+            profile,
+            raw=options.raw,
+        )
         while graph.spin_until(node, lambda: bool(incoming), options.timeout):
             show(incoming.popleft(), options)
             if options.once:
