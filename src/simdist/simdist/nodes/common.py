@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import sys
@@ -192,7 +193,7 @@ def _refuse_ignored_parameters(node: Node, arguments: list[str]) -> None:
         if not node.has_parameter(given) and not _FOREIGN.fullmatch(given):
             known = sorted(p for p in node._parameters if not _FOREIGN.fullmatch(p))
             raise ConfigError(f"unknown parameter '{given}' of {name}; known: {', '.join(known)}")
-    for flag, path in zip(arguments, arguments[1:], strict=False):
+    for flag, path in itertools.pairwise(arguments):
         if flag == "--params-file" and not any(_matches(s, name) for s in _sections(path)):
             raise ConfigError(
                 f"the parameter file {path} has no section for {name}, but for "

@@ -22,11 +22,7 @@ from simdist.nodes import convert
 from simdist.nodes.common import Every, Spinner, Stop, checked, parameter
 from simdist.nodes.qos import publisher, subscription
 from simdist.world_model import load_artefact
-from simdist.world_model.simulation_replay import SimulationReplay
-
-#: In the directory of the model unless a parameter says otherwise.
-SIMULATION_REPLAY = "simulation_replay.safetensors"
-
+from simdist.world_model.simulation_replay import FILE_NAME, SimulationReplay
 
 class Finetune:
     """Feeds an adaptation session and publishes what the gate lets through."""
@@ -42,14 +38,14 @@ class Finetune:
             node,
             "simulation_replay",
             "",
-            f"simulation data; default: {SIMULATION_REPLAY} beside the model",
+            f"simulation data; default: {FILE_NAME} beside the model",
         )
         finetune_config = checked(node, FinetuneConfig, "finetune.", steps=150)
         gate_config = checked(node, GateConfig, "gate.", seconds=10.0)
         config = checked(node, SessionConfig)
         robot = robots.get(name)
         artefact = load_artefact(paths.model_file(model), robot)
-        file = paths.model_file(simulation or artefact.path.parent / SIMULATION_REPLAY)
+        file = paths.model_file(simulation or artefact.path.parent / FILE_NAME)
         replay = SimulationReplay.load(file, artefact.contract)
         finetuner = DynamicsFinetuner(artefact.model, replay, finetune_config, robot.control_dt)
         self._session = AdaptationSession(

@@ -127,7 +127,7 @@ def subscription(
 
 
 def incompatible(offered: QoSProfile, requested: QoSProfile) -> str | None:
-    """Why a subscription would get nothing from a publisher, or None (DDS: requested vs offered)."""
+    """Why a subscription would hear nothing from a publisher, or None (requested vs offered)."""
     best_effort = ReliabilityPolicy.BEST_EFFORT
     if offered.reliability == best_effort and requested.reliability != best_effort:
         return "reliability: offered best effort, requested reliable"

@@ -26,6 +26,8 @@ from simdist.world_model.contract import Contract
 from simdist.world_model.windows import Trajectories, WindowSet, find_windows
 
 FORMAT = "simdist-simulation-replay-1"
+#: where nodes and commands look for it, beside the model
+FILE_NAME = "simulation_replay.safetensors"
 #: windows that overlap in one stored segment; more save space and add less variety
 WINDOWS_PER_SEGMENT = 10
 VALIDATION_SHARE = 0.2
