@@ -14,15 +14,17 @@ from types import FrameType
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
+    arguments = sys.argv[1:] if argv is None else list(argv)
     signal.signal(signal.SIGTERM, _end_in_order)
     try:
         from simdist.local_ros.command_line import run
 
-        status = run(sys.argv[1:] if argv is None else list(argv))
+        status = run(arguments)
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        return signal.SIGINT
+        # A launch that is interrupted ends well, also before its event loop takes the signal.
+        return 0 if arguments[:1] == ["launch"] else signal.SIGINT
     except BrokenPipeError:
         # The reader had enough (`ros2 topic list | head -1`). Python flushes once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
