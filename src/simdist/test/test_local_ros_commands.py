@@ -260,7 +260,8 @@ def test_a_launched_node_takes_name_namespace_and_parameters(tmp_path):
         "from launch_ros.actions import Node\n"
         "def generate_launch_description():\n"
         f"    return LaunchDescription([Node(executable=sys.executable,"
-        f" arguments=[{str(TALKER)!r}], name='speaker', namespace='ns', output='screen', parameters=[{{'rate': 20}}])])\n"
+        f" arguments=[{str(TALKER)!r}], name='speaker', namespace='ns',"
+        " output='screen', parameters=[{'rate': 20}])])\n"
     )
     variables = environment(tmp_path / "log", 1 + (DOMAIN + 1) % 100)
     found: list[str] = []
