@@ -13,6 +13,7 @@ from torch import Tensor
 
 from simdist.errors import ContractError
 from simdist.world_model import DYNAMICS_PREFIX, WorldModel, WorldModelConfig
+from simdist.world_model.attention import gelu
 from simdist.world_model.losses import dynamics_loss, policy_loss
 from simdist.world_model.windows import WindowBatch
 
@@ -346,3 +347,20 @@ def test_the_authors_go2_network_gives_their_outputs() -> None:
         }
     for name, result in results.items():
         assert (result - data[name]).abs().max() <= 5e-6, name
+
+
+def test_the_value_of_the_last_state_alone_is_the_last_value():
+    torch.manual_seed(0)
+    model = WorldModel(WorldModelConfig(proprio_dim=7, scan_shape=(4, 3), action_dim=2)).eval()
+    latents, commands = torch.randn(5, 15, 48), torch.randn(1, 15, 3)
+    with torch.inference_mode():
+        every = model.value(latents, commands)
+        torch.testing.assert_close(model.value.last(latents, commands), every[:, -1])
+
+
+def test_gelu_is_the_same_function_with_and_without_gradients():
+    x = torch.linspace(-12, 12, 4001)
+    with torch.no_grad():
+        fast = gelu(x)
+    torch.testing.assert_close(fast, gelu(x), atol=1e-6, rtol=1e-5)
+    assert torch.equal(x, torch.linspace(-12, 12, 4001))

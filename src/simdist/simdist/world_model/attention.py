@@ -11,6 +11,20 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 LAYER_NORM_EPS = 1e-6
+#: of GELU's tanh form: u = GELU_U (x + GELU_CUBIC x^3)
+GELU_U, GELU_CUBIC = (2 / torch.pi) ** 0.5, 0.044715
+
+
+def gelu(x: Tensor) -> Tensor:
+    """GELU in its tanh form.
+
+    Without gradients it is computed as ``x sigmoid(2u)``, which is the same function and takes
+    half the time of PyTorch's own on a CPU; planning spends a quarter of its time here.
+    """
+    if torch.is_grad_enabled():
+        return functional.gelu(x, approximate="tanh")
+    double_u = torch.square(x).mul_(2 * GELU_U * GELU_CUBIC).add_(2 * GELU_U).mul_(x)
+    return double_u.sigmoid_().mul_(x)
 
 
 class Mlp(nn.Module):
@@ -27,7 +41,7 @@ class Mlp(nn.Module):
         for index, layer in enumerate(self.layers):
             x = layer(x)
             if index < last:
-                x = functional.gelu(x, approximate="tanh")
+                x = gelu(x)
         return x
 
 
@@ -64,6 +78,16 @@ class SelfAttention(nn.Module):
         query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
         mixed = attend(query, key, value, bias).transpose(1, 2)
         return self.output(mixed.reshape(batch, length, width))
+
+    def last(self, x: Tensor) -> Tensor:
+        """What :meth:`forward` gives for the last element ``(B, 1, D)``, which sees all others."""
+        batch, length, width = x.shape
+        weight, bias = self.query_key_value.weight, self.query_key_value.bias
+        query = functional.linear(x[:, -1:], weight[:width], bias[:width])
+        pair = functional.linear(x, weight[width:], bias[width:])
+        key, value = pair.view(batch, length, 2, self.heads, -1).permute(2, 0, 3, 1, 4).unbind(0)
+        query = query.view(batch, 1, self.heads, -1).transpose(1, 2)
+        return self.output(attend(query, key, value, None).transpose(1, 2).flatten(2))
 
 
 class CrossAttention(nn.Module):
@@ -112,6 +136,11 @@ class EncoderLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.attention_norm(x + self.attention(x, None))
+        return self.output_norm(x + self.feed_forward(x))
+
+    def last(self, x: Tensor) -> Tensor:
+        """The last element ``(B, 1, D)`` of what :meth:`forward` gives."""
+        x = self.attention_norm(x[:, -1:] + self.attention.last(x))
         return self.output_norm(x + self.feed_forward(x))
 
 

@@ -95,6 +95,15 @@ class SequenceHead(nn.Module):
             x = layer(x)
         return self.output(x).squeeze(-1)
 
+    def predict_last(self, parts: list[Tensor]) -> Tensor:
+        """The number ``(B,)`` of the last step only."""
+        x = self.embedding(torch.cat(parts, dim=-1))
+        *before, final = self.layers
+        for layer in before:
+            x = layer(x)
+        assert isinstance(final, EncoderLayer)
+        return self.output(final.last(x)).flatten()
+
 
 class RewardHead(SequenceHead):
     """Rewards of T actions from the latents before them."""
@@ -136,6 +145,11 @@ class ValueHead(SequenceHead):
         hold in the predicted states, one step later than the ones the rewards see."""
         commands = self._scale("command", commands).expand(latents.shape[0], -1, -1)
         return self._unscale("value", self.scaled(latents, commands))
+
+    def last(self, latents: Tensor, commands: Tensor) -> Tensor:
+        """Value ``(N,)`` of the last of the states that :meth:`forward` takes."""
+        commands = self._scale("command", commands).expand(latents.shape[0], -1, -1)
+        return self._unscale("value", self.predict_last([latents, commands]))
 
 
 @dataclass(frozen=True)

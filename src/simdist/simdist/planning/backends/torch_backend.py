@@ -62,6 +62,6 @@ class _TorchProblem:
             commands = commands.repeat_interleave(samples, 0)
         latents = self._model.dynamics(self._keys, sequences)
         rewards = self._model.reward(self._latent, latents, sequences, commands)
-        values = self._model.value(latents, commands)
-        returns = rewards @ self._discounts[:-1] + self._discounts[-1] * values[:, -1]
+        value = self._model.value.last(latents, commands)
+        returns = rewards @ self._discounts[:-1] + self._discounts[-1] * value
         return returns.view(robots, samples)
