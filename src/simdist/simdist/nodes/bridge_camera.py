@@ -8,7 +8,7 @@ from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, Image
 
 from simdist.nodes import convert
-from simdist.nodes.common import parameter
+from simdist.nodes.parameters import parameter
 from simdist.nodes.qos import publisher
 from simdist.simulation.depth import DepthCamera
 from simdist.simulation.stand_in import StandIn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
 from simdist_msgs import msg
@@ -14,7 +16,7 @@ from simdist.safety import ModeChange
 from simdist.simulation.stand_in import StandIn
 from simdist.types import AppliedStep, ImuSample, JointState, Mode
 
-_TOPICS = (
+_TOPICS: tuple[str, ...] = (
     "clock",
     "joint_states",
     "imu/data",
@@ -125,7 +127,7 @@ class BridgeTopics:
         )
         self._send("robot_mode", message)
 
-    def _send(self, topic: str, message: object) -> None:
+    def _send(self, topic: str, message: Any) -> None:
         if hasattr(message, "sequence"):
             self._sequence[topic] += 1
             message.sequence = self._sequence[topic]

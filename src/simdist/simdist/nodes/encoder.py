@@ -7,7 +7,6 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from nav_msgs.msg import Odometry
 from rclpy.node import Node
@@ -16,7 +15,8 @@ from simdist_msgs import msg
 from simdist import paths, robots
 from simdist.errors import ContractError
 from simdist.nodes import convert, transforms
-from simdist.nodes.common import Stop, checked, parameter, spin
+from simdist.nodes.common import Stop, spin
+from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.qos import TOPICS, publisher, subscription
 from simdist.observation import Observer
 from simdist.observation.assembly import StampMatcher
@@ -136,8 +136,7 @@ class Encoder:
             convert.joint_state(inputs["joints"]),
             inputs["odom"],
             convert.height_scan(inputs["scan"], self._layout.scan),
-            # As recorded and planned with: single precision on the wire.
-            command.astype(np.float32),
+            command,
             applied.action,
         )
         context, latent = self._encoder.encode(observation)

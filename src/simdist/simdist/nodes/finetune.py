@@ -19,10 +19,12 @@ from simdist.adaptation import (
 from simdist.adaptation.session import AdaptationSession, Attempt, SessionConfig, State
 from simdist.errors import SimdistError
 from simdist.nodes import convert
-from simdist.nodes.common import Every, Spinner, Stop, checked, parameter
+from simdist.nodes.common import Every, Spinner, Stop
+from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.qos import publisher, subscription
 from simdist.world_model import load_artefact
 from simdist.world_model.simulation_replay import FILE_NAME, SimulationReplay
+
 
 class Finetune:
     """Feeds an adaptation session and publishes what the gate lets through."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import dataclass
+from typing import Any
 
 from rclpy.node import Node
 from simdist_msgs import msg, srv
@@ -14,7 +15,8 @@ from simdist import robots
 from simdist.errors import SimulationError
 from simdist.nodes import convert
 from simdist.nodes.bridge_topics import BridgeTopics
-from simdist.nodes.common import Every, Spinner, Stop, checked, parameter
+from simdist.nodes.common import Every, Spinner, Stop
+from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.qos import subscription
 from simdist.planning.schedule import PlanSchedule
 from simdist.ranges import Checked, bounded
@@ -176,7 +178,8 @@ class MujocoBridge:
     def _on_set_mode(
         self, request: srv.SetMode.Request, response: srv.SetMode.Response
     ) -> srv.SetMode.Response:
-        mode = Mode(request.mode) if request.mode in tuple(Mode) else request.mode
+        # The executor refuses what is no mode, with the list of those there are.
+        mode: Any = Mode(request.mode) if request.mode in tuple(Mode) else request.mode
         response.success, response.message = self._executor.request_mode(mode, self._robot.now_ns)
         self._topics.publish_mode_changes()
         return response

@@ -17,8 +17,9 @@ from std_srvs.srv import Trigger
 
 from simdist import robots
 from simdist.nodes import convert
-from simdist.nodes.common import Every, Spinner, Stop, checked, parameter
+from simdist.nodes.common import Every, Spinner, Stop
 from simdist.nodes.operator_figures import OperatorFigures
+from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.qos import publisher, subscription
 from simdist.observation.assembly import StampMatcher
 from simdist.ranges import Checked, bounded
@@ -101,11 +102,12 @@ class Operator:
         now = time.monotonic()
         if self._call is not None:
             future, client, since = self._call
-            if future.done() and future.result() is not None:
+            answer: Any = future.result() if future.done() else None
+            if answer is not None:
                 self._call = None
-                self._mission.answered(future.result().success, now)
-                if not future.result().success:
-                    self._node.get_logger().warning(future.result().message)
+                self._mission.answered(answer.success, now)
+                if not answer.success:
+                    self._node.get_logger().warning(answer.message)
             elif now - since > self._config.request_timeout:
                 client.remove_pending_request(future)
                 self._call = None

@@ -6,17 +6,19 @@ import gc
 import time
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from rclpy.node import Node
 from simdist_msgs import msg
-from std_srvs.srv import Trigger
 
 from simdist import paths, robots
 from simdist.adaptation import RunningModel, UpdateStore
 from simdist.adaptation.desk import UpdateDesk
 from simdist.errors import ConfigError, ContractError
 from simdist.nodes import convert
-from simdist.nodes.common import Every, Spinner, Stop, checked, parameter
+from simdist.nodes.common import Every, Spinner, Stop
+from simdist.nodes.parameters import checked, parameter
+from simdist.nodes.planner_updates import PlannerUpdates
 from simdist.nodes.qos import publisher, subscription
 from simdist.planning import MppiPlanner, PlannerConfig, PlanningError
 from simdist.planning.loop import PlanningLoop
@@ -56,22 +58,20 @@ class Planner:
         self._planner = MppiPlanner(artefact.model, self._robot, planner_config, backend)
         self._loop = PlanningLoop(self._planner, self._robot, contract=self._contract)
         store = UpdateStore(RunningModel.of(artefact))
-        self._desk = UpdateDesk(store, lambda candidate: self_test(candidate, self._robot))
+        desk = UpdateDesk(store, lambda candidate: self_test(candidate, self._robot))
         self._schedule = PlanSchedule(self._config.period, self._robot.control_dt)
 
         self._timing = TimingWindow(5000)
         self._newest: msg.LatentState | None = None
         self._last: msg.ActionChunk | None = None
-        self._plans = self._late = self._degraded = self._refused = self._counted = 0
-        self._sequence, self._stamp, self._return = 0, convert.to_time(0), 0.0
-        self._event = f"version {artefact.version} loaded"
+        self._plans = self._late = self._degraded = self._counted = 0
+        self._sequence, self._stamp_ns, self._return = 0, 0, 0.0
         self._chunks = publisher(node, "action_chunk")
         self._status = publisher(node, "planner/status")
         # Only the newest state is worth a plan.
         subscription(node, "latent_state", self._on_latent, depth=1)
         subscription(node, "applied_command", self._on_applied)
-        subscription(node, "model_update", self._on_update)
-        node.create_service(Trigger, "planner/rollback", self._on_rollback)
+        self._updates = PlannerUpdates(node, desk, self._planner.swap)
         self._spinner = Spinner(node)
 
     def run(self, stop: Stop) -> int:
@@ -84,13 +84,13 @@ class Planner:
             if self._newest is not None:
                 self._answer(self._newest)
                 self._newest = None
-            self._take_updates()
+            self._updates.take()
             if report():
                 self._publish_status()
         return 0
 
     def close(self) -> None:
-        self._desk.close()
+        self._updates.close()
 
     def _hold_rate(self, artefact: Artefact, config: PlannerConfig, backend: str) -> PlannerConfig:
         """Say which rate holds; with fewer samples if need be, or not at all (ConfigError)."""
@@ -111,10 +111,10 @@ class Planner:
     # ------------------------------------------------------------------ plans
 
     def _on_latent(self, message: msg.LatentState) -> None:
-        self._stamp = message.header.stamp
+        self._stamp_ns = convert.to_ns(message.header.stamp)
         if self._last is not None and message.header.stamp == self._last.observation_stamp:
             self._chunks.publish(self._last)  # somebody missed it and asks by sending again
-        elif self._schedule.due(convert.to_ns(message.header.stamp)):
+        elif self._schedule.due(self._stamp_ns):
             self._newest = message
 
     def _on_applied(self, message: msg.AppliedCommand) -> None:
@@ -141,8 +141,8 @@ class Planner:
                 convert.to_ns(message.header.stamp),
                 context,
                 latent,
-                message.command,
-                model_version=self._desk.current.version,
+                message.command.astype(np.float64),
+                model_version=self._updates.current.version,
             )
         except (PlanningError, ContractError) as error:
             self._degraded += 1
@@ -159,52 +159,23 @@ class Planner:
             self._degraded += 1
             self._warn(f"degraded plan: {plan.reasons[0]}")
 
-    # ------------------------------------------------------------------ model updates
-
-    def _on_update(self, message: msg.ModelUpdate) -> None:
-        self._desk.submit(message.version, bytes(message.weights), message.weights_sha256)
-
-    def _take_updates(self) -> None:
-        verdict = self._desk.collect()
-        if verdict is None:
-            return
-        if verdict.model is None:
-            self._refused += 1
-            self._event = f"update {verdict.version} refused: {verdict.reason}"
-            self._node.get_logger().warning(self._event)
-            return
-        self._planner.swap(verdict.model.model)
-        self._event = f"swapped in: {verdict.reason}"
-        self._node.get_logger().info(self._event)
-
-    def _on_rollback(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        model = self._desk.rollback()
-        response.success = model is not None
-        if model is None:
-            response.message = f"version {self._desk.current.version} is the first: nothing to undo"
-        else:
-            self._planner.swap(model.model)
-            self._event = response.message = f"rolled back to version {model.version}"
-            self._node.get_logger().info(self._event)
-        return response
-
     def _publish_status(self) -> None:
-        self._sequence += 1
         done, self._counted = self._plans - self._counted, self._plans
+        self._sequence += 1
         message = msg.PlannerStatus(
+            header=convert.header(self._stamp_ns),
             sequence=self._sequence,
             plan_ms_p50=self._timing.p50 * 1e3,
             plan_ms_p99=self._timing.p99 * 1e3,
             plans=self._plans,
             late=self._late,
             degraded=self._degraded,
-            refused_updates=self._refused,
-            model_version=self._desk.current.version,
+            refused_updates=self._updates.refused,
+            model_version=self._updates.current.version,
             rate_hz=float(done),
             predicted_return=self._return,
-            last_event=self._event,
+            last_event=self._updates.event,
         )
-        message.header.stamp = self._stamp
         self._status.publish(message)
 
     def _warn(self, text: str) -> None:

@@ -35,7 +35,7 @@ from simdist_msgs.msg import (
 )
 
 try:  # there is no wheel of tf2_msgs: without a ROS installation the graph has no transforms
-    from tf2_msgs.msg import TFMessage
+    from tf2_msgs.msg import TFMessage  # pyright: ignore[reportMissingImports]
 except ImportError:
     TFMessage = None
 

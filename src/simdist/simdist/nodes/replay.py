@@ -7,13 +7,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 from rclpy.node import Node
 from simdist_msgs import msg
 
 from simdist import robots
 from simdist.errors import ContractError
 from simdist.nodes import convert
-from simdist.nodes.common import Every, Stop, checked, parameter, spin
+from simdist.nodes.common import Every, Stop, spin
+from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.qos import LATCHED, TOPICS, publisher, subscription
 from simdist.ranges import Checked, bounded
 from simdist.replay import EpisodeRecorder
@@ -120,8 +122,8 @@ class Replay:
         self._recorder.observe(
             convert.to_ns(message.header.stamp),
             message.sequence,
-            message.proprioception,
-            message.exteroception,
+            np.array(message.proprioception),
+            np.array(message.exteroception),
             message.command,
         )
         self._pass_on()
