@@ -67,8 +67,8 @@ class ExpertDriver:
             joint_names=self._robot.joint_names,
             kind="joint_position",
             dt_ns=round(self._robot.control_dt * 1e9),
-            # One more row than is played, in case the next chunk is a step late.
-            values=np.repeat(self._robot.target(action.astype(np.float64))[None], 2, axis=0),
+            # The expert answers the present only; its action is held until the next answer.
+            values=np.repeat(self._robot.target(action.astype(np.float64))[None], 10, axis=0),
             model_version=0,
             contract=self._contract,
         )
@@ -80,16 +80,23 @@ def expert_path(model: Path) -> Path:
 
 
 def driver_factory(
-    method: str, artefact: Artefact, robot: RobotSpec, planner: PlannerConfig
+    method: str,
+    artefact: Artefact,
+    robot: RobotSpec,
+    planner: PlannerConfig,
+    delay_steps: int = 0,
 ) -> Callable[[int], Driver]:
-    """A function from seed to a fresh driver; raises ConfigError for an unknown method."""
+    """A function from seed to a fresh driver; raises ConfigError for an unknown method.
+
+    ``delay_steps`` is how many control steps pass until a plan reaches the robot.
+    """
     contract = artefact.contract.hash()
     if method == "expert":
         policy = ExpertPolicy.load(expert_path(artefact.path))
         return lambda seed: ExpertDriver(policy, robot, contract)
 
     def loop(controller: MppiPlanner | PriorController) -> PlanningLoop:
-        return PlanningLoop(controller, robot, contract=contract)
+        return PlanningLoop(controller, robot, contract=contract, commit_steps=delay_steps)
 
     if method == "prior":
         return lambda seed: ModelDriver(artefact, loop(PriorController(artefact.model, robot)))

@@ -42,6 +42,7 @@ class Evaluation:
     seed: int = 0
     seconds: float = 10.0
     plan_every: int = 1
+    delay_steps: int = 0
     line: float = DEFAULT_LINE
     planner: PlannerConfig = field(default_factory=PlannerConfig)
 
@@ -50,7 +51,11 @@ class Evaluation:
         count = len(self.speeds)
         return [
             TrialConfig(
-                self.speeds[i % count], self.seed + i // count, self.seconds, self.plan_every
+                self.speeds[i % count],
+                self.seed + i // count,
+                self.seconds,
+                self.plan_every,
+                self.delay_steps,
             )
             for i in range(self.trials)
         ]
@@ -86,7 +91,7 @@ def _run(job: tuple[Evaluation, str, TrialConfig]) -> TrialResult:
     torch.set_num_threads(1)
     robot = robots.get(evaluation.robot)
     artefact = load_artefact(evaluation.model, robot)
-    factory = driver_factory(method, artefact, robot, evaluation.planner)
+    factory = driver_factory(method, artefact, robot, evaluation.planner, evaluation.delay_steps)
     trial = Trial(robot, load_world(evaluation.world), observation_layout(artefact), config)
     return trial.run(factory(config.seed))
 
@@ -143,6 +148,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=10.0, help="walked per trial")
     parser.add_argument("--line", type=float, default=DEFAULT_LINE, help="m that count as success")
     parser.add_argument("--plan-every", type=int, default=1, help="control steps per plan")
+    parser.add_argument(
+        "--delay-steps", type=int, default=0, help="control steps until a plan reaches the robot"
+    )
     parser.add_argument("--samples", type=int, default=PlannerConfig().samples)
     parser.add_argument("--iterations", type=int, default=PlannerConfig().iterations)
     parser.add_argument(
@@ -160,6 +168,8 @@ def main(arguments: argparse.Namespace) -> int:
         if getattr(arguments, name) < 1:
             option = name.replace("_", "-")
             raise ConfigError(f"--{option} must be at least 1, got {getattr(arguments, name)}")
+    if not 0 <= arguments.delay_steps <= 5:
+        raise ConfigError(f"--delay-steps must lie in 0..5, got {arguments.delay_steps}")
     if not 0 < arguments.seconds <= 600:
         raise ConfigError(f"--seconds must lie in (0, 600], got {arguments.seconds}")
     if not all(-1.0 <= speed <= 1.5 for speed in arguments.speeds):
@@ -178,6 +188,7 @@ def main(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         seconds=arguments.seconds,
         plan_every=arguments.plan_every,
+        delay_steps=arguments.delay_steps,
         line=arguments.line,
         planner=PlannerConfig(samples=arguments.samples, iterations=arguments.iterations),
     )
@@ -190,6 +201,7 @@ def main(arguments: argparse.Namespace) -> int:
         "line_m": arguments.line,
         "seconds": arguments.seconds,
         "plan_every": arguments.plan_every,
+        "delay_steps": arguments.delay_steps,
         "planner": asdict(evaluation.planner),
         "rows": [row.to_dict() for row in rows],
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,19 +15,24 @@ from simdist.safety.executor import CommandExecutor, ExecutorConfig
 from simdist.simulation.robot_simulation import RobotSimulation
 from simdist.simulation.world import WorldSpec
 from simdist.tasks.course import Course
-from simdist.types import AppliedStep, Mode
+from simdist.types import ActionChunk, AppliedStep, Mode
 
 SETTLE_SECONDS = 0.6  #: standing before the driver takes over
 
 
 @dataclass(frozen=True)
 class TrialConfig:
-    """One trial. ``plan_every`` is the number of control steps a chunk is followed."""
+    """One trial.
+
+    ``plan_every`` is the number of control steps between two plans, and ``delay_steps`` how many
+    pass until a plan reaches the robot, as when planning takes its time beside a walking robot.
+    """
 
     speed: float  #: m/s, commanded
     seed: int
     seconds: float = 10.0
     plan_every: int = 1
+    delay_steps: int = 0
 
 
 @dataclass(frozen=True)
@@ -75,13 +81,19 @@ class Trial:
         self._stand_up()
         steps, reason, progress = round(config.seconds / dt), "", simulation.progress()
         walked = 0
+        under_way: deque[tuple[int, ActionChunk]] = deque()
         for walked in range(steps):
             observation = self._observe()
             if walked % config.plan_every == 0:
-                refused = self._executor.receive(driver.act(observation), simulation.time_ns)
+                under_way.append(
+                    (walked + (config.delay_steps if walked else 0), driver.act(observation))
+                )
+            while under_way and under_way[0][0] <= walked:
+                refused = self._executor.receive(under_way.popleft()[1], simulation.time_ns)
                 if refused is not None:
                     reason = f"chunk refused: {refused}"
-                    break
+            if reason:
+                break
             if walked == 0:
                 self._executor.request_mode(Mode.ACTIVE, simulation.time_ns)
             self._control_step()
