@@ -14,6 +14,10 @@ from launch_ros.actions import Node
 
 from simdist import launch_arguments, paths
 
+# An interpreter that is interrupted while it starts prints a traceback. The nodes let the signal
+# through as soon as they can end cleanly.
+START_UNDISTURBED = "env --block-signal=INT,TERM"
+
 
 def declare(argument):
     choices = list(argument.choices) or None
@@ -45,6 +49,7 @@ def graph(context):
             name=executable,
             namespace=settings.namespace,
             parameters=[parameters_file, parameters],
+            prefix=START_UNDISTURBED,
             output="screen",
             **options,
         )

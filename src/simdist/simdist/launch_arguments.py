@@ -45,7 +45,9 @@ ARGUMENTS = (
     Argument("world", "slope", "name of a world in config/worlds, or the path of a YAML file"),
     Argument("headless", "true", "run without a viewer window", BOOLEANS),
     Argument(
-        "lockstep", "false", "simulation waits for every plan: not in real time, repeatable",
+        "lockstep",
+        "false",
+        "simulation waits for every plan: not in real time, repeatable",
         BOOLEANS,
     ),
     Argument("adapt", "true", "relearn the latent dynamics while walking", BOOLEANS),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from simdist.errors import ConfigError
 from simdist.evaluation.run_summary import RunSummary, UpdateRecord
 from simdist.observation.assembly import StampMatcher
-from simdist.planning.schedule import PlanSchedule, commit_steps
+from simdist.schedule import PlanSchedule, commit_steps
 from simdist.simulation.realtime import Pacer
 from simdist.tasks.command_watch import CommandWatch
 from simdist.tasks.mission import PATIENCE, RETRY, Mission, Request

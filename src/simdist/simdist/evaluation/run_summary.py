@@ -46,7 +46,7 @@ class RunSummary:
     episodes: int = 0
     seconds_of_data: float = 0.0
     updates: list[UpdateRecord] = field(default_factory=list)
-    mode: str = "?"
+    mode: str = "starting"
     mode_changes: list[dict[str, Any]] = field(default_factory=list)
     _first: tuple[float, float] | None = None  # simulated and steady seconds
     _last: tuple[float, float] | None = None

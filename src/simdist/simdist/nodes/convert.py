@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+from typing import TYPE_CHECKING
 
 import numpy as np
 from builtin_interfaces.msg import Time
@@ -11,9 +12,11 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import Imu
 from sensor_msgs.msg import JointState as JointStateMessage
 from simdist_msgs import msg
+
+if TYPE_CHECKING:  # nodes that never learn do not import PyTorch
+    from simdist.adaptation import ModelUpdate
 from std_msgs.msg import Header
 
-from simdist.adaptation import ModelUpdate
 from simdist.errors import ContractError
 from simdist.observation import Observation, ObservationSpec, ScanGrid
 from simdist.replay import Episode

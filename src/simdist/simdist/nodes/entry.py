@@ -18,8 +18,11 @@ def _end_now(signal_number: int, frame: FrameType | None) -> None:
 
 
 def _run(name: str) -> int:
-    for number in (signal.SIGINT, signal.SIGTERM):
+    signals = (signal.SIGINT, signal.SIGTERM)
+    for number in signals:
         signal.signal(number, _end_now)
+    # A launch holds them back until now, see START_UNDISTURBED in the launch files.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     node = importlib.import_module(f"simdist.nodes.{name}")
     common = importlib.import_module("simdist.nodes.common")
     return common.run(name, node.NODE)

@@ -18,9 +18,9 @@ from simdist.nodes.bridge_topics import BridgeTopics
 from simdist.nodes.common import Every, Spinner, Stop
 from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.qos import subscription
-from simdist.planning.schedule import PlanSchedule
 from simdist.ranges import Checked, bounded
 from simdist.safety import CommandExecutor, ExecutorConfig, LimitConfig, Refusal
+from simdist.schedule import PlanSchedule
 from simdist.simulation.realtime import Pacer
 from simdist.simulation.robot_simulation import RobotSimulation
 from simdist.simulation.stand_in import StandIn

@@ -23,9 +23,9 @@ from simdist.nodes.qos import publisher, subscription
 from simdist.planning import MppiPlanner, PlannerConfig, PlanningError
 from simdist.planning.loop import PlanningLoop
 from simdist.planning.probe import planner_rate, self_test
-from simdist.planning.schedule import PlanSchedule, commit_steps
 from simdist.planning.timing import TimingWindow
 from simdist.ranges import Checked, bounded
+from simdist.schedule import PlanSchedule, commit_steps
 from simdist.types import Mode
 from simdist.world_model import Artefact, load_artefact
 
@@ -56,7 +56,13 @@ class Planner:
         planner_config = self._hold_rate(artefact, planner_config, backend)
         self._contract = artefact.contract.hash()
         self._planner = MppiPlanner(artefact.model, self._robot, planner_config, backend)
-        self._loop = PlanningLoop(self._planner, self._robot, contract=self._contract)
+        self._loop = PlanningLoop(
+            self._planner,
+            self._robot,
+            contract=self._contract,
+            # After a crash the robot must take the new planner's chunks for newer ones.
+            first_sequence=time.time_ns() // 1_000_000,
+        )
         store = UpdateStore(RunningModel.of(artefact))
         desk = UpdateDesk(store, lambda candidate: self_test(candidate, self._robot))
         self._schedule = PlanSchedule(self._config.period, self._robot.control_dt)

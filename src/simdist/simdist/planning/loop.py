@@ -15,16 +15,24 @@ class PlanningLoop:
     A plan takes time, and while it is made the robot plays the chunk before. ``commit_steps`` is
     how many control steps that is; they are taken from the previous chunk and pinned, so that
     the plan is made for the time it will be played. In lockstep nothing moves meanwhile: 0.
+    Robots play no chunk whose number is not above the last one's: where they outlive a planner,
+    ``first_sequence`` must grow from one planner to the next.
     """
 
     def __init__(
-        self, controller: Controller, robot: RobotSpec, *, contract: str, commit_steps: int = 0
+        self,
+        controller: Controller,
+        robot: RobotSpec,
+        *,
+        contract: str,
+        commit_steps: int = 0,
+        first_sequence: int = 1,
     ) -> None:
         self.controller, self.robot = controller, robot
         self.commit_steps = commit_steps
         self._contract = contract
         self._dt_ns = round(robot.control_dt * 1e9)
-        self._sequence = 0
+        self._sequence = first_sequence - 1
         self._stamp_ns: int | None = None
         self._actions: Array | None = None
 
