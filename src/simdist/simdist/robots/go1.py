@@ -26,7 +26,7 @@ def _mjcf() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
             "the Go1 model comes with the Python package 'mjlab', which is not installed; "
-            "install requirements/models.txt (./run does it)"
+            "install requirements/robots.txt (./run does it)"
         )
     return Path(spec.submodule_search_locations[0]) / "asset_zoo/robots/unitree_go1/xmls/go1.xml"
 
