@@ -32,7 +32,7 @@ class ExpertConfig:
     robot: str = "go1"
     seed: int = 1
     environments: int = 256
-    iterations: int = 1300
+    iterations: int = 950
     minutes: float = 20.0  #: stop earlier when this much time is used up
     steps_per_iteration: int = 24
     rough_fraction: float = 0.25

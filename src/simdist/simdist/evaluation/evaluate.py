@@ -61,6 +61,12 @@ class Evaluation:
         ]
 
 
+def finite_mean(values: Sequence[float]) -> float | None:
+    """Mean of the finite values, or None where there are none (JSON knows no NaN)."""
+    finite = [value for value in values if np.isfinite(value)]
+    return float(np.mean(finite)) if finite else None
+
+
 @dataclass(frozen=True)
 class Row:
     """All trials of one method."""
@@ -82,6 +88,7 @@ class Row:
                 "std": float(np.std(progress)),
                 "values": progress,
             },
+            "velocity_error_mps": finite_mean([r.velocity_error for r in self.results]),
         }
 
 
@@ -122,14 +129,16 @@ def evaluate(evaluation: Evaluation, workers: int) -> list[Row]:
 
 def table(rows: Sequence[Row]) -> str:
     """The rows as text, one line a method."""
-    lines = [f"{'method':<10}{'success':>9}{'falls':>7}{'progress (m)':>18}"]
+    lines = [f"{'method':<10}{'success':>9}{'falls':>7}{'progress (m)':>18}{'error (m/s)':>13}"]
     for row in rows:
         data = row.to_dict()
         progress = data["progress_m"]
         success = f"{data['success']}/{data['trials']}"
+        error = data["velocity_error_mps"]
         lines.append(
             f"{row.method:<10}{success:>9}{data['falls']:>7}"
             f"{progress['mean']:>11.2f} ± {progress['std']:.2f}"
+            f"{'-' if error is None else f'{error:.2f}':>13}"
         )
     return "\n".join(lines)
 

@@ -18,6 +18,7 @@ from simdist.tasks.course import Course
 from simdist.types import ActionChunk, AppliedStep, Mode
 
 SETTLE_SECONDS = 0.6  #: standing before the driver takes over
+UP_TO_SPEED_SECONDS = 2.5  #: after which the commanded speed has been reached
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class TrialResult:
     progress: float
     fallen: bool
     seconds: float  #: walked
+    velocity_error: float  #: m/s, mean |forward velocity - command| once up to speed
     reason: str  #: why the trial ended early, or empty
 
 
@@ -80,7 +82,7 @@ class Trial:
         dt = self.robot.control_dt
         self._stand_up()
         steps, reason, progress = round(config.seconds / dt), "", simulation.progress()
-        walked = 0
+        walked, errors = 0, list[float]()
         under_way: deque[tuple[int, ActionChunk]] = deque()
         for walked in range(steps):
             observation = self._observe()
@@ -106,8 +108,17 @@ class Trial:
                 reason = f"executor left ACTIVE: {self._executor.reason}"
                 break
             progress = simulation.progress()
+            if walked * dt >= UP_TO_SPEED_SECONDS:
+                velocity = simulation.base_state().linear_velocity[0]
+                errors.append(abs(float(velocity) - config.speed))
         return TrialResult(
-            config.speed, config.seed, progress, bool(reason), (walked + 1) * dt, reason
+            speed=config.speed,
+            seed=config.seed,
+            progress=progress,
+            fallen=bool(reason),
+            seconds=(walked + 1) * dt,
+            velocity_error=float(np.mean(errors)) if errors else float("nan"),
+            reason=reason,
         )
 
     def _stand_up(self) -> None:
