@@ -25,6 +25,8 @@ ROOT = Path(__file__).resolve().parents[3]
 WALKING_MODEL = Path(
     os.environ.get("SIMDIST_TEST_MODEL", ROOT / "models" / "go1" / "world_model.safetensors")
 )
+#: s. No test decides by time; this only keeps a broken one from hanging for ever.
+PATIENCE = 400.0
 TRACEBACK = "Traceback (most recent call last)"
 
 
@@ -98,7 +100,7 @@ class Launched:
     def output(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def wait_for(self, pattern: str, timeout: float = 120.0) -> re.Match[str]:
+    def wait_for(self, pattern: str, timeout: float = PATIENCE) -> re.Match[str]:
         """The first match in the output; fails with the output when it does not come."""
         deadline = time.monotonic() + timeout
         while time.monotonic() < deadline:
@@ -113,7 +115,7 @@ class Launched:
     def interrupt(self, number: int = signal.SIGINT) -> None:
         os.kill(self.process.pid, number)
 
-    def wait(self, timeout: float = 120.0) -> int:
+    def wait(self, timeout: float = PATIENCE) -> int:
         """The exit status."""
         try:
             return self.process.wait(timeout)

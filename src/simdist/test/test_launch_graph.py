@@ -101,7 +101,7 @@ def test_go1_walks_up_the_slope_is_recorded_and_does_the_same_again(launch, tmp_
 def test_a_model_update_is_swapped_in_while_walking_and_no_step_is_lost(launch, tmp_path):
     file = tmp_path / "summary.json"
     launched = launch(*LOCKSTEP, walking_model(), "adapt:=true", f"summary:={file}")
-    launched.wait_for(r"swapped in: version 1 is current", timeout=400.0)
+    launched.wait_for(r"swapped in: version 1 is current")
     launched.wait_for(r"ACTIVE .* model v1")
     launched.interrupt()
     assert_clean(launched)

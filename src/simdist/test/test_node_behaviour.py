@@ -1,0 +1,333 @@
+"""What encoder, planner and replay do with good and with bad messages, without a graph."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+pytest.importorskip("rclpy")
+
+import rclpy
+from graph_rig import free_domain, random_model
+from rclpy.node import Node
+from rclpy.parameter import Parameter
+from simdist_msgs import msg
+
+from simdist import robots
+from simdist.nodes import convert
+from simdist.observation.spec import legged_observation
+from simdist.types import AppliedStep, BaseState, JointState, Mode
+
+GO1 = robots.get("go1")
+GRID = legged_observation(12).scan
+DT_NS = 20_000_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def ros():
+    os.environ["ROS_DOMAIN_ID"] = str(free_domain())
+    rclpy.init()
+    yield
+    rclpy.shutdown()
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return random_model(tmp_path_factory.mktemp("model"))
+
+
+def start(name: str, **values):
+    node = Node(name, parameter_overrides=[Parameter(n, value=v) for n, v in values.items()])
+    return importlib.import_module(f"simdist.nodes.{name}").NODE(node)
+
+
+class Sent(list):
+    """Stands in for a publisher."""
+
+    def publish(self, message) -> None:
+        self.append(message)
+
+
+# --- encoder --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def encoder(model):
+    encoder = start("encoder", model=str(model))
+    encoder._observation, encoder._latent = Sent(), Sent()
+    yield encoder
+    encoder._node.destroy_node()
+
+
+def sensed(encoder, k: int, mode: Mode = Mode.ACTIVE, **changed) -> None:
+    """The messages that belong to the observation at step ``k``, in an awkward order."""
+    stamp = k * DT_NS
+    values = {
+        "names": GO1.joint_names,
+        "q": GO1.default_pose,
+        "velocity": np.zeros(3),
+        "scan": np.zeros(GRID.size),
+        **changed,
+    }
+    applied = AppliedStep(stamp - DT_NS, k, np.full(12, 0.5), GO1.default_pose, mode, 1, 0)
+    state = JointState(values["names"], values["q"], np.zeros(12), np.zeros(12))
+    base = BaseState(np.zeros(3), np.array([1.0, 0, 0, 0]), values["velocity"], np.zeros(3))
+    encoder._on_sensor("scan", convert.height_scan_message(stamp, "base", GRID, values["scan"]))
+    encoder._on_odometry(convert.odometry_message(stamp, base, "world", "base"))
+    encoder._on_applied(convert.applied_message(applied, GO1))
+    encoder._on_sensor("joints", convert.joint_state_message(stamp, state))
+
+
+def test_an_observation_and_a_latent_state_per_control_step(encoder):
+    for k in range(1, 6):
+        sensed(encoder, k)
+    assert [convert.to_ns(m.header.stamp) for m in encoder._latent] == [
+        k * DT_NS for k in range(1, 6)
+    ]
+    assert [m.sequence for m in encoder._observation] == [1, 2, 3, 4, 5]
+    context, latent = convert.latent_arrays(encoder._latent[-1])
+    assert context.shape == (21, 48)
+    assert np.isfinite(latent).all()
+    assert encoder._observation[-1].active
+    assert np.allclose(encoder._observation[-1].previous_action, 0.5)
+
+
+def test_there_is_nothing_to_observe_while_the_robot_gets_up(encoder):
+    for k, mode in enumerate((Mode.DAMP, Mode.STAND_UP, Mode.STAND, Mode.ACTIVE), start=1):
+        sensed(encoder, k, mode)
+    assert [m.active for m in encoder._observation] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"velocity": np.array([np.nan, 0, 0])},
+        {"q": np.full(12, np.inf)},
+        {"scan": np.full(GRID.size, np.nan)},
+        {"names": ("tail", *GO1.joint_names[1:])},
+    ],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_bad_sensors_give_no_observation_and_a_new_history(encoder, bad):
+    for k in range(1, 15):
+        sensed(encoder, k)
+    sensed(encoder, 15, **bad)
+    assert len(encoder._latent) == 14
+    sensed(encoder, 16)
+    assert len(encoder._latent) == 15
+    # The past up to the bad values is not continued: nothing was applied in it.
+    assert np.allclose(encoder._observation[-1].previous_action, 0.0)
+
+
+def test_joints_are_matched_by_name(encoder, model):
+    order = np.random.default_rng(0).permutation(12)
+    q = GO1.default_pose + np.linspace(-0.2, 0.2, 12)
+    sensed(encoder, 1, q=q)
+    sensed(encoder, 2, q=q[order], names=tuple(GO1.joint_names[i] for i in order))
+    first, second = (np.array(m.proprioception) for m in encoder._observation)
+    joints = legged_observation(12).slices()["joint_pos"]
+    assert np.array_equal(first[joints], second[joints])
+
+
+def test_the_same_step_sent_again_is_answered_again_and_not_counted_twice(encoder):
+    sensed(encoder, 1)
+    sensed(encoder, 1)
+    assert len(encoder._latent) == 2
+    assert encoder._latent[0] is encoder._latent[1]
+    sensed(encoder, 2)
+    assert encoder._latent[-1].sequence == 2
+
+
+# --- planner --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def planner(model):
+    planner = start("planner", model=str(model), lockstep=True, **{"mppi.samples": 16})
+    planner._chunks = Sent()
+    yield planner
+    planner.close()
+    planner._node.destroy_node()
+
+
+def latent_state(planner, k: int, **changed) -> msg.LatentState:
+    message = msg.LatentState(
+        header=convert.header(k * DT_NS),
+        contract=planner._contract,
+        latent=convert.floats(np.zeros(48)),
+        context_rows=21,
+        context=convert.floats(np.zeros((21, 48))),
+        command=np.array([0.5, 0, 0], np.float32),
+    )
+    for name, value in changed.items():
+        setattr(message, name, value)
+    return message
+
+
+def answer(planner, message) -> int:
+    """How many chunks the latent state brings."""
+    before = len(planner._chunks)
+    planner._on_latent(message)
+    if planner._newest is not None:
+        planner._answer(planner._newest)
+        planner._newest = None
+    return len(planner._chunks) - before
+
+
+def test_every_second_latent_state_is_answered_for_its_own_time(planner):
+    assert [answer(planner, latent_state(planner, k)) for k in range(10, 16)] == [1, 0] * 3
+    chunk = convert.chunk(planner._chunks[-1])
+    assert chunk is not None
+    assert chunk.stamp_ns == chunk.observation_stamp_ns == 14 * DT_NS
+    assert chunk.values.shape == (15, 12)
+    assert chunk.contract == planner._contract
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"latent": convert.floats(np.full(48, np.nan))},
+        {"context": convert.floats(np.full((21, 48), np.inf))},
+        {"command": np.array([np.nan, 0, 0], np.float32)},
+        {"context_rows": 3},
+        {"latent": []},
+        {"contract": "another"},
+    ],
+    ids=lambda bad: next(iter(bad)),
+)
+def test_a_bad_latent_state_brings_no_chunk_and_planning_goes_on(planner, bad):
+    assert answer(planner, latent_state(planner, 10, **bad)) == 0
+    assert planner._degraded == 1
+    assert answer(planner, latent_state(planner, 12)) == 1
+
+
+def test_the_same_latent_state_sent_again_is_answered_by_the_same_chunk(planner):
+    answer(planner, latent_state(planner, 10))
+    assert answer(planner, latent_state(planner, 10)) == 1
+    assert planner._chunks[0] is planner._chunks[1]
+    assert planner._plans == 1
+
+
+def test_a_robot_that_stopped_following_makes_the_planner_begin_anew(planner):
+    def applied(k: int, mode: Mode) -> None:
+        step = AppliedStep(k * DT_NS, k, np.zeros(12), GO1.default_pose, mode, 1, 0)
+        planner._on_applied(convert.applied_message(step, GO1))
+
+    answer(planner, latent_state(planner, 10))
+    applied(9, Mode.STAND_UP)  # late news of a time before the plan
+    assert planner._loop._actions is not None
+    applied(11, Mode.FAULT)
+    assert planner._loop._actions is None
+    assert answer(planner, latent_state(planner, 12)) == 1
+
+
+# --- replay ---------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def replay(tmp_path):
+    replay = start("replay", record=True, bag_dir=str(tmp_path), segment_steps=10)
+    replay._segments, replay._status = Sent(), Sent()
+    yield replay
+    replay._node.destroy_node()
+
+
+def observed(k: int, contract: str = "abc") -> msg.Observation:
+    return msg.Observation(
+        header=convert.header(k * DT_NS),
+        sequence=k,
+        contract=contract,
+        proprioception=convert.floats(np.zeros(35)),
+        exteroception=convert.floats(np.zeros(117)),
+        command=np.zeros(3, np.float32),
+    )
+
+
+def applied_at(k: int, mode: Mode = Mode.ACTIVE) -> msg.AppliedCommand:
+    step = AppliedStep(k * DT_NS, k, np.zeros(12), GO1.default_pose, mode, 1, 0)
+    return convert.applied_message(step, GO1)
+
+
+def test_segments_are_passed_on_as_they_fill_up(replay):
+    for k in range(1, 26):
+        replay._on_observation(observed(k))
+        replay._on_applied(applied_at(k))
+    assert [m.steps for m in replay._segments] == [10, 10]
+    replay._on_applied(applied_at(26, Mode.STAND))
+    replay._on_mode(msg.RobotMode(mode=2))
+    assert [m.steps for m in replay._segments] == [10, 10, 5]
+    assert {m.episode for m in replay._segments} == {1}
+    replay.close()
+
+
+def test_another_contract_begins_another_recording_of_episodes(replay):
+    for k in range(1, 16):
+        replay._on_observation(observed(k, "abc" if k <= 8 else "xyz"))
+        replay._on_applied(applied_at(k))
+    replay.close()
+    assert [(m.contract, m.steps) for m in replay._segments] == [("abc", 8), ("xyz", 7)]
+
+
+def test_a_disk_that_fails_stops_the_recording_and_nothing_else(replay):
+    replay._bag.error = "no space left on device"
+    replay._report = lambda: True
+    replay._tick()
+    status = replay._status[-1]
+    assert not status.recording
+    for k in range(1, 12):
+        replay._on_observation(observed(k))
+        replay._on_applied(applied_at(k))
+    assert len(replay._segments) == 1
+    replay.close()
+
+
+def test_a_bag_directory_that_cannot_be_made_ends_the_node(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Exception, match="file"):
+        start("replay", record=True, bag_dir=str(tmp_path / "file" / "bags"))
+
+
+# --- operator -------------------------------------------------------------------------------------
+
+
+def test_the_operator_stays_silent_in_lockstep_until_its_request_is_answered():
+    operator = start("operator", lockstep=True)
+    operator._commands = Sent()
+    asked = []
+    answer_to = SimpleNamespace(success=True, message="")
+
+    class Client:
+        def service_is_ready(self) -> bool:
+            return True
+
+        def call_async(self, request):
+            asked.append(request)
+            return SimpleNamespace(
+                done=lambda: len(answers) >= len(asked), result=lambda: answer_to
+            )
+
+    answers: list[int] = []
+    operator._set_mode = Client()
+    base = BaseState(np.array([0, 0.1, 0]), np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3))
+
+    def step(k: int, mode: Mode) -> None:
+        operator._on_odometry(convert.odometry_message(k * DT_NS, base, "world", "base"))
+        operator._on_applied(applied_at(k - 1, mode))
+
+    operator._on_mode(msg.RobotMode(mode=2, name="STAND", reason="stands"))
+    step(1, Mode.STAND)
+    assert [request.mode for request in asked] == [3]
+    assert operator._commands == []
+    answers.append(1)
+    operator._pursue()
+    operator._release()
+    assert [convert.command(m).tolist() for m in operator._commands] == [[0.0, 0.0, 0.0]]
+    for k in range(2, 60):
+        step(k, Mode.ACTIVE)
+    assert convert.to_ns(operator._commands[-1].header.stamp) == 59 * DT_NS
+    assert convert.command(operator._commands[-1]) == pytest.approx([0.5, -0.1, 0.0])
+    operator._node.destroy_node()
