@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 import time
 from dataclasses import dataclass
-from typing import Any
 
 from rclpy.node import Node
-from simdist_msgs import msg, srv
-from std_srvs.srv import Trigger
+from simdist_msgs import msg
 
 from simdist import robots
 from simdist.errors import SimulationError
 from simdist.nodes import convert
+from simdist.nodes.bridge_requests import BridgeRequests
 from simdist.nodes.bridge_topics import BridgeTopics
 from simdist.nodes.common import Every, Spinner, Stop
 from simdist.nodes.parameters import checked, parameter
@@ -26,7 +25,6 @@ from simdist.simulation.robot_simulation import RobotSimulation
 from simdist.simulation.stand_in import StandIn
 from simdist.simulation.viewer import open_viewer
 from simdist.simulation.world import load_world
-from simdist.types import Mode
 
 #: s between repetitions of what a lockstep simulation waits for an answer to
 REPEAT = 1.0
@@ -70,9 +68,7 @@ class MujocoBridge:
         self._answered_ns = -1
         self._topics = BridgeTopics(node, self._robot, config.state_rate, config.progress_rate)
         subscription(node, "action_chunk", self._on_chunk)
-        node.create_service(srv.SetMode, "set_mode", self._on_set_mode)
-        node.create_service(Trigger, "rearm", self._on_rearm)
-        node.create_service(Trigger, "reset_simulation", self._on_reset)
+        BridgeRequests(node, self._robot, self._topics, self._on_restart)
         self._spinner = Spinner(node)
         node.get_logger().info(
             f"{robot.name} in world {world.name} ({world.description}), "
@@ -114,15 +110,23 @@ class MujocoBridge:
     # ------------------------------------------------------------------ time
 
     def _wait_until_due(self, stop: Stop) -> bool:
-        """Handle messages until the present moment is due; whether it was late already."""
+        """Wait until the present moment is due; whether it was late already.
+
+        Messages are handled before control steps only: nothing takes effect between them.
+        """
+        boundary = self._robot.at_boundary
         if self._lockstep:
-            self._spinner.once()
+            if boundary:
+                self._spinner.once()
             return False
         now = time.monotonic()
         remaining = self._pacer.remaining(self._robot.now_ns * 1e-9, now)
-        self._spinner.once(remaining)
-        while not stop.requested and time.monotonic() < now + remaining:
-            self._spinner.once(now + remaining - time.monotonic())
+        if boundary:
+            self._spinner.once(remaining)
+            while not stop.requested and (left := now + remaining - time.monotonic()) > 0:
+                self._spinner.once(left)
+        elif remaining > 0:
+            time.sleep(remaining)
         return self._pacer.is_late(remaining)
 
     def _wait_for_graph(self, stop: Stop) -> bool:
@@ -175,27 +179,9 @@ class MujocoBridge:
                 f"chunk {chunk.sequence} refused: {refusal}", throttle_duration_sec=1.0
             )
 
-    def _on_set_mode(
-        self, request: srv.SetMode.Request, response: srv.SetMode.Response
-    ) -> srv.SetMode.Response:
-        # The executor refuses what is no mode, with the list of those there are.
-        mode: Any = Mode(request.mode) if request.mode in tuple(Mode) else request.mode
-        response.success, response.message = self._executor.request_mode(mode, self._robot.now_ns)
-        self._topics.publish_mode_changes()
-        return response
-
-    def _on_rearm(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        response.success, response.message = self._executor.rearm(self._robot.now_ns)
-        self._topics.publish_mode_changes()
-        return response
-
-    def _on_reset(self, _: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
-        self._robot.restart()
+    def _on_restart(self) -> None:
         self._pacer.restart()
         self._schedule.reset()
-        self._topics.publish_mode_changes()
-        response.success, response.message = True, "the robot lies at the start"
-        return response
 
 
 NODE = MujocoBridge

@@ -12,6 +12,7 @@ from typing import Any
 
 from geometry_msgs.msg import TwistStamped
 from nav_msgs.msg import Odometry
+from rclpy.event_handler import PublisherEventCallbacks
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
@@ -105,9 +106,14 @@ if TFMessage is not None:
 
 
 def publisher(node: Node, topic: str) -> Publisher:
-    """A publisher of ``topic`` with the type and profile of the table."""
+    """A publisher of ``topic`` with the type and profile of the table.
+
+    It does not listen to events: a subscription that does not fit says so itself, and every
+    listener costs time in each wait of a loop at 500 Hz.
+    """
     entry = TOPICS[topic]
-    return node.create_publisher(entry.kind, topic, entry.profile)
+    silent = PublisherEventCallbacks(use_default_callbacks=False)
+    return node.create_publisher(entry.kind, topic, entry.profile, event_callbacks=silent)
 
 
 def subscription(
