@@ -66,6 +66,7 @@ class MujocoBridge:
         self._schedule = PlanSchedule(executor_config.chunk_period, robot.control_dt)
         self._pacer = Pacer(config.slip_after, config.late_after)
         self._answered_ns = -1
+        self._planner_since = time.monotonic()
         self._topics = BridgeTopics(node, self._robot, config.state_rate, config.progress_rate)
         subscription(node, "action_chunk", self._on_chunk)
         BridgeRequests(node, self._robot, self._topics, self._on_restart)
@@ -147,21 +148,26 @@ class MujocoBridge:
         elif self._schedule.due(stamp):
             while waiting() and self._answered_ns < stamp:
                 self._spinner.once(0.05)
-                self._check_patience(time.monotonic() - start)
+                self._check_patience(start)
                 if repeat():
                     # Somebody may not have been there yet; who has heard it before answers again.
                     self._topics.repeat()
         return waiting()
 
-    def _check_patience(self, waited: float) -> None:
-        planners = self._node.count_publishers("action_chunk")
-        limit = self._config.lockstep_timeout if planners else STARTUP
-        if waited > limit:
+    def _check_patience(self, start: float) -> None:
+        """Give up a wait that began at ``start`` after a while with a planner, or a long one
+        without."""
+        now, planners = time.monotonic(), self._node.count_publishers("action_chunk")
+        if not planners:
+            self._planner_since = now
+        patience = self._config.lockstep_timeout
+        with_planner = now - max(start, self._planner_since)
+        if with_planner > patience or now - start > patience + STARTUP:
             refused = self._executor.status().chunks_refused
             raise SimulationError(
                 f"lockstep: no chunk for the observation at {self._robot.now_ns * 1e-9:.3f} s came "
-                f"within {limit:g} s ({planners} planners, chunks refused: {refused or 'none'}); "
-                "see the messages of encoder, planner and operator above"
+                f"within {now - start:.0f} s ({planners} planners, chunks refused: "
+                f"{refused or 'none'}); see the messages of encoder, planner and operator above"
             )
 
     # ------------------------------------------------------------------ requests
