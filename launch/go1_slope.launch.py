@@ -14,6 +14,9 @@ from launch_ros.actions import Node
 
 from simdist import launch_arguments, paths
 
+#: Exit status of a node after an error that starting it again would only repeat.
+REFUSED = 1
+
 # An interpreter that is interrupted while it starts prints a traceback. The nodes let the signal
 # through as soon as they can end cleanly.
 START_UNDISTURBED = "env --block-signal=INT,TERM"
@@ -29,11 +32,24 @@ def declare(argument):
     )
 
 
-def on_bridge_exit(event, context):
-    if event.returncode != 0 and not context.is_shutdown:
-        # The launch itself fails: without a robot there is nothing left to do.
-        raise RuntimeError(f"the bridge died with exit code {event.returncode}")
-    return Shutdown(reason="the bridge ended")
+#: Times that a node which crashed is started again.
+RETRIES = 3
+
+
+def end_of(name, retries):
+    """What to do when a node has ended: go on while it is started again, else fail the launch."""
+    ends = []
+
+    def on_exit(event, context):
+        ends.append(event.returncode)
+        if context.is_shutdown:
+            return None
+        if event.returncode == REFUSED or len(ends) > retries:
+            # An exception makes the launch itself fail: nothing works without this node.
+            raise RuntimeError(f"{name} ended with exit code {event.returncode}, see above")
+        return None
+
+    return on_exit
 
 
 def graph(context):
@@ -54,7 +70,7 @@ def graph(context):
             **options,
         )
 
-    again = {"respawn": True, "respawn_delay": 1.0, "respawn_max_retries": 3}
+    again = {"respawn": True, "respawn_delay": 1.0, "respawn_max_retries": RETRIES}
     robot = {"robot": settings.robot}
     modelled = {**robot, "model": settings.model}
     in_step = {"lockstep": settings.lockstep}
@@ -80,21 +96,28 @@ def graph(context):
             "summary": settings.summary,
         },
     )
-    nodes = [
-        bridge,
-        node("encoder", {**modelled, **in_step}, **again),
-        node("planner", {**modelled, **in_step, "mppi.seed": settings.seed}, **again),
-        node("replay", {**robot, "record": settings.record, "bag_dir": settings.bag_dir}, **again),
-        operator,
-    ]
-    if settings.adapt:
-        nodes.append(node("finetune", modelled, **again))
-    return [
-        RegisterEventHandler(OnProcessExit(target_action=bridge, on_exit=on_bridge_exit)),
-        RegisterEventHandler(
-            OnProcessExit(target_action=operator, on_exit=[Shutdown(reason="the operator is done")])
+    others = {
+        "encoder": node("encoder", {**modelled, **in_step}, **again),
+        "planner": node("planner", {**modelled, **in_step, "mppi.seed": settings.seed}, **again),
+        "replay": node(
+            "replay", {**robot, "record": settings.record, "bag_dir": settings.bag_dir}, **again
         ),
-        *nodes,
+    }
+    if settings.adapt:
+        others["finetune"] = node("finetune", modelled, **again)
+    handlers = [
+        OnProcessExit(target_action=bridge, on_exit=end_of("the bridge", retries=0)),
+        *(
+            OnProcessExit(target_action=action, on_exit=end_of(name, RETRIES))
+            for name, action in others.items()
+        ),
+        OnProcessExit(target_action=operator, on_exit=[Shutdown(reason="the operator is done")]),
+    ]
+    return [
+        *(RegisterEventHandler(handler) for handler in handlers),
+        bridge,
+        *others.values(),
+        operator,
     ]
 
 

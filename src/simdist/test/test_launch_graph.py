@@ -172,7 +172,7 @@ def test_the_death_of_the_bridge_ends_the_launch_with_an_error(launch, unlearned
     with contextlib.suppress(ProcessLookupError):
         os.kill(int(pid[1]), signal.SIGKILL)
     assert_clean(launched, code=1)
-    assert "the bridge died" in launched.output
+    assert "the bridge ended with exit code -9" in launched.output
 
 
 # --- refusing -------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from simdist.planning import (
     median_seconds,
     planner_rate,
 )
+from simdist.planning.timing import RateReport, best_rate
 from simdist.world_model import WorldModel, WorldModelConfig
 
 
@@ -68,3 +69,19 @@ def test_a_real_planner_is_measured_and_told_what_it_can_hold() -> None:
     assert hopeless.plan_seconds > 0
     easy = planner_rate(model, robots.get("go1"), config, period=1e3)
     assert easy.samples == 64
+
+
+def report_of(samples: int) -> RateReport:
+    return RateReport(0.04, samples, 0.01, 0.02, f"{samples} samples")
+
+
+@pytest.mark.parametrize(
+    ("measured", "best", "pauses"),
+    [([128], 128, 0), ([0, 64, 128], 128, 2), ([64, 32, 0, 32, 48], 64, 4), ([0] * 5, 0, 4)],
+)
+def test_a_machine_that_is_busy_at_first_is_measured_again(measured, best, pauses):
+    paused = []
+    reports = iter(map(report_of, measured))
+    report = best_rate(lambda: next(reports), 128, tries=5, pause=lambda: paused.append(1))
+    assert report.samples == best
+    assert len(paused) == pauses

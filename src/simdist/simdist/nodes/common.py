@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Protocol
@@ -17,6 +18,15 @@ from rclpy.signals import SignalHandlerOptions
 from simdist.errors import SimdistError
 from simdist.nodes.parameters import refuse_ignored_parameters
 
+#: Exit status after an error that starting again would only repeat.
+REFUSED = 1
+#: Exit status after an error of the program itself.
+CRASHED = 70
+
+
+class EndedEarly(Exception):
+    """The process was told to end while it was still getting ready."""
+
 
 class Stop:
     """Whether the process was told to end (SIGINT or SIGTERM)."""
@@ -25,6 +35,12 @@ class Stop:
         self.requested = False
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep, for preparations in steps; raises EndedEarly when the process is to end."""
+        time.sleep(seconds)
+        if self.requested:
+            raise EndedEarly
 
     def _on_signal(self, signal_number: int, frame: FrameType | None) -> None:
         self.requested = True
@@ -70,9 +86,10 @@ class Every:
 
 
 def run(name: str, make: Callable[[Node], GraphNode], argv: list[str] | None = None) -> int:
-    """Run a node and return the exit status: 0 when it was told to end, 1 after an error.
+    """Run a node and return the exit status: 0 when it was told to end or is done.
 
-    Errors that a user can mend are printed as one line; others leave their traceback.
+    Errors that a user can mend are printed as one line (REFUSED); others leave their traceback
+    (CRASHED), and launch files start the node again.
     """
     stop = Stop()
     # Our own signal handlers only: the graph has to outlive the signal, for the last messages.
@@ -86,9 +103,14 @@ def run(name: str, make: Callable[[Node], GraphNode], argv: list[str] | None = N
             return graph_node.run(stop)
         finally:
             graph_node.close()
+    except EndedEarly:
+        return 0
     except SimdistError as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
-        return 1
+        return REFUSED
+    except Exception:
+        traceback.print_exc()
+        return CRASHED
     finally:
         if node is not None:
             node.destroy_node()

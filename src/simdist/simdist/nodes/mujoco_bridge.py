@@ -80,6 +80,8 @@ class MujocoBridge:
         # A collection of the whole heap stalls the loop for several control steps.
         gc.freeze()
         gc.disable()
+        # Nothing can be asked of an executor that has not seen the robot yet.
+        self._robot.act(*self._robot.sense())
         while not stop.requested:
             late = self._wait_until_due(stop)
             joints, imu = self._robot.sense()

@@ -23,11 +23,11 @@ from simdist.nodes.qos import publisher, subscription
 from simdist.planning import MppiPlanner, PlannerConfig, PlanningError
 from simdist.planning.loop import PlanningLoop
 from simdist.planning.probe import planner_rate, self_test
-from simdist.planning.timing import TimingWindow
+from simdist.planning.timing import TimingWindow, best_rate
 from simdist.ranges import Checked, bounded
 from simdist.schedule import PlanSchedule, commit_steps
 from simdist.types import Mode
-from simdist.world_model import Artefact, load_artefact
+from simdist.world_model import load_artefact
 
 
 @dataclass(frozen=True)
@@ -46,14 +46,13 @@ class Planner:
         self._node = node
         name = parameter(node, "robot", "go1", "the robot", choices=robots.available())
         model = parameter(node, "model", "go1/world_model", "name or file of the world model")
-        backend = parameter(node, "backend", "auto", "what scores the samples")
+        self._backend = backend = parameter(node, "backend", "auto", "what scores the samples")
         self._lockstep = parameter(node, "lockstep", False, "the robot waits for every plan")
         self._config = checked(node, PlannerNodeConfig)
         planner_config = checked(node, PlannerConfig, "mppi.")
         torch.set_num_threads(self._config.threads)
         self._robot = robots.get(name)
         artefact = load_artefact(paths.model_file(model), self._robot)
-        planner_config = self._hold_rate(artefact, planner_config, backend)
         self._contract = artefact.contract.hash()
         self._planner = MppiPlanner(artefact.model, self._robot, planner_config, backend)
         self._loop = PlanningLoop(
@@ -71,7 +70,7 @@ class Planner:
         self._newest: msg.LatentState | None = None
         self._last: msg.ActionChunk | None = None
         self._plans = self._late = self._degraded = self._counted = 0
-        self._sequence, self._stamp_ns, self._return = 0, 0, 0.0
+        self._sequence, self._stamp_ns, self._return, self._expected = 0, 0, 0.0, 0.0
         self._chunks = publisher(node, "action_chunk")
         self._status = publisher(node, "planner/status")
         # Only the newest state is worth a plan.
@@ -81,6 +80,7 @@ class Planner:
         self._spinner = Spinner(node)
 
     def run(self, stop: Stop) -> int:
+        self._hold_rate(stop)
         gc.freeze()
         gc.disable()
         report = Every(1.0)
@@ -98,21 +98,30 @@ class Planner:
     def close(self) -> None:
         self._updates.close()
 
-    def _hold_rate(self, artefact: Artefact, config: PlannerConfig, backend: str) -> PlannerConfig:
-        """Say which rate holds; with fewer samples if need be, or not at all (ConfigError)."""
-        report = planner_rate(artefact.model, self._robot, config, self._config.period, backend)
+    def _hold_rate(self, stop: Stop) -> None:
+        """Say which rate holds: with fewer samples if need be, or not at all (ConfigError)."""
+        model, config, period = (
+            self._updates.current.model,
+            self._planner.config,
+            self._config.period,
+        )
+        report = best_rate(
+            lambda: planner_rate(model, self._robot, config, period, self._backend),
+            config.samples,
+            tries=1 if self._lockstep else 5,
+            pause=lambda: stop.sleep(1.0),
+        )
         if self._lockstep:
             # Fewer samples would make results depend on the machine.
             self._node.get_logger().info(f"{report.message} (lockstep: the robot waits)")
-            return config
+            return
         if not report.holds:
             raise ConfigError(
-                f"{report.message}: raise 'period' (now {self._config.period:g} s) or launch with "
-                "lockstep:=true"
+                f"{report.message}; raise 'period' (now {period:g} s) or launch with lockstep:=true"
             )
         self._node.get_logger().info(report.message)
         self._expected = report.plan_seconds
-        return config.with_samples(report.samples)
+        self._planner.config = config.with_samples(report.samples)
 
     # ------------------------------------------------------------------ plans
 
