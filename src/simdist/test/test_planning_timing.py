@@ -71,17 +71,30 @@ def test_a_real_planner_is_measured_and_told_what_it_can_hold() -> None:
     assert easy.samples == 64
 
 
-def report_of(samples: int) -> RateReport:
-    return RateReport(0.04, samples, 0.01, 0.02, f"{samples} samples")
-
-
-@pytest.mark.parametrize(
-    ("measured", "best", "pauses"),
-    [([128], 128, 0), ([0, 64, 128], 128, 2), ([64, 32, 0, 32, 48], 64, 4), ([0] * 5, 0, 4)],
-)
-def test_a_machine_that_is_busy_at_first_is_measured_again(measured, best, pauses):
+def rate(measured: list[dict[float, int]], tries: int = 3) -> tuple[float, int, int]:
+    """Best rate when the n-th try measures ``measured[n]``: samples that hold, by period."""
     paused = []
-    reports = iter(map(report_of, measured))
-    report = best_rate(lambda: next(reports), 128, tries=5, pause=lambda: paused.append(1))
-    assert report.samples == best
-    assert len(paused) == pauses
+
+    def measure(period: float) -> RateReport:
+        return RateReport(period, measured[len(paused)].get(period, 0), 0.01, 0.02, "")
+
+    report = best_rate(measure, (0.04, 0.06), 128, tries, pause=lambda: paused.append(1))
+    return report.period, report.samples, len(paused)
+
+
+def test_a_rate_that_holds_is_not_measured_twice() -> None:
+    assert rate([{0.04: 128}]) == (0.04, 128, 0)
+
+
+def test_a_machine_that_is_busy_at_first_is_measured_again() -> None:
+    assert rate([{}, {0.04: 48}, {0.04: 128}]) == (0.04, 128, 2)
+    assert rate([{0.04: 64}, {0.04: 32}, {}]) == (0.04, 64, 2)
+
+
+def test_fewer_samples_come_before_a_longer_period() -> None:
+    assert rate([{0.06: 128}, {0.04: 32, 0.06: 128}, {0.06: 96}]) == (0.04, 32, 2)
+    assert rate([{0.06: 64}, {0.06: 96}, {}]) == (0.06, 96, 2)
+
+
+def test_what_never_holds_is_refused() -> None:
+    assert rate([{}, {}, {}])[1] == 0

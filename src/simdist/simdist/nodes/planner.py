@@ -35,6 +35,9 @@ class PlannerNodeConfig(Checked):
     """Times of the planner node."""
 
     period: float = bounded(0.04, 0.02, 0.2, "s between plans, of the robot's clock")
+    # The executor damps when it hears no new chunk for 0.1 s.
+    max_period: float = bounded(0.08, 0.02, 0.2, "s; as long where the machine needs it")
+    load: float = bounded(0.75, 0.1, 1.0, "share of the period that a plan may take")
     margin: float = bounded(0.008, 0.0, 0.1, "s a chunk takes beside planning: encoding, messages")
     threads: int = bounded(1, 1, 64, "threads of PyTorch")
 
@@ -64,7 +67,8 @@ class Planner:
         )
         store = UpdateStore(RunningModel.of(artefact))
         desk = UpdateDesk(store, lambda candidate: self_test(candidate, self._robot))
-        self._schedule = PlanSchedule(self._config.period, self._robot.control_dt)
+        self._period = self._config.period
+        self._schedule = PlanSchedule(self._period, self._robot.control_dt)
 
         self._timing = TimingWindow(5000)
         self._newest: msg.LatentState | None = None
@@ -99,16 +103,17 @@ class Planner:
         self._updates.close()
 
     def _hold_rate(self, stop: Stop) -> None:
-        """Say which rate holds: with fewer samples if need be, or not at all (ConfigError)."""
-        model, config, period = (
-            self._updates.current.model,
-            self._planner.config,
-            self._config.period,
-        )
+        """Say which rate holds: with fewer samples, then at a longer period, or not at all."""
+        model, config = self._updates.current.model, self._planner.config
+        dt, shortest, longest = self._robot.control_dt, self._config.period, self._config.max_period
+        periods = [shortest + i * dt for i in range(1 + max(0, round((longest - shortest) / dt)))]
         report = best_rate(
-            lambda: planner_rate(model, self._robot, config, period, self._backend),
+            lambda period: planner_rate(
+                model, self._robot, config, period, self._backend, self._config.load
+            ),
+            periods[:1] if self._lockstep else periods,
             config.samples,
-            tries=1 if self._lockstep else 5,
+            tries=1 if self._lockstep else 3,
             pause=lambda: stop.sleep(1.0),
         )
         if self._lockstep:
@@ -116,11 +121,10 @@ class Planner:
             self._node.get_logger().info(f"{report.message} (lockstep: the robot waits)")
             return
         if not report.holds:
-            raise ConfigError(
-                f"{report.message}; raise 'period' (now {period:g} s) or launch with lockstep:=true"
-            )
+            raise ConfigError(f"{report.message}; or launch with lockstep:=true")
         self._node.get_logger().info(report.message)
-        self._expected = report.plan_seconds
+        self._expected, self._period = report.plan_seconds, report.period
+        self._schedule = PlanSchedule(report.period, dt)
         self._planner.config = config.with_samples(report.samples)
 
     # ------------------------------------------------------------------ plans
@@ -168,7 +172,7 @@ class Planner:
         seconds = time.perf_counter() - start
         self._timing.add(seconds)
         self._plans += 1
-        self._late += seconds > self._config.period
+        self._late += seconds > self._period
         self._return = float(plan.predicted_return[0])
         if plan.degraded:
             self._degraded += 1

@@ -39,6 +39,7 @@ def planner_rate(
     config: PlannerConfig,
     period: float,
     backend: str | BackendFactory = "auto",
+    load: float = 0.6,
 ) -> RateReport:
     """Whether one plan per ``period`` (s) can be held for one robot, and with how many samples;
     the rule is that of :func:`~simdist.planning.measure_rate`."""
@@ -48,7 +49,7 @@ def planner_rate(
         planner = MppiPlanner(model, robot, config.with_samples(samples), backend)
         return median_seconds(lambda: planner.plan(*inputs))
 
-    return measure_rate(seconds_of, period, config.samples)
+    return measure_rate(seconds_of, period, config.samples, load)
 
 
 @torch.inference_mode()
