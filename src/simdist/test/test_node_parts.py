@@ -68,7 +68,7 @@ def endpoints(ros, model, tmp_path_factory):
         if name in ("encoder", "planner"):
             given_values["lockstep"] = True  # the planner then does not mind a slow machine
         if name == "finetune":
-            given_values["nice"] = 0
+            given_values.update(nice=0, idle=False)
         if name == "mujoco_bridge":
             given_values["depth_rate"] = 10.0
         node = Node(name, parameter_overrides=overrides(**given_values))

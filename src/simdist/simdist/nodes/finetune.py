@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 import torch
@@ -32,7 +33,10 @@ class Finetune:
     def __init__(self, node: Node) -> None:
         self._node = node
         # Learning is never worth a late plan.
-        os.nice(parameter(node, "nice", 10, "added to the process's niceness", low=0, high=19))
+        niceness = parameter(node, "nice", 10, "added to the process's niceness", low=0, high=19)
+        if parameter(node, "idle", True, "run only when a core has nothing else to do (Linux)"):
+            _run_when_idle()
+        os.nice(niceness)
         torch.set_num_threads(1)
         name = parameter(node, "robot", "go1", "the robot", choices=robots.available())
         model = parameter(node, "model", "go1/world_model", "name or file of the world model")
@@ -124,6 +128,13 @@ class Finetune:
             message.simulation_loss_before = last.losses.simulation_before
             message.simulation_loss_after = last.losses.simulation_after
         self._status.publish(message)
+
+
+def _run_when_idle() -> None:
+    """Under Linux's idle policy a niced process no longer delays those that wake up beside it."""
+    if hasattr(os, "SCHED_IDLE"):
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 NODE = Finetune

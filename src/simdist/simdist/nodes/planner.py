@@ -37,7 +37,7 @@ class PlannerNodeConfig(Checked):
     period: float = bounded(0.04, 0.02, 0.2, "s between plans, of the robot's clock")
     # The executor damps when it hears no new chunk for 0.1 s.
     max_period: float = bounded(0.08, 0.02, 0.2, "s; as long where the machine needs it")
-    load: float = bounded(0.75, 0.1, 1.0, "share of the period that a plan may take")
+    load: float = bounded(0.6, 0.1, 1.0, "share of the period that a plan may take")
     margin: float = bounded(0.008, 0.0, 0.1, "s a chunk takes beside planning: encoding, messages")
     threads: int = bounded(1, 1, 64, "threads of PyTorch")
 
