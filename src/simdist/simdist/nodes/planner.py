@@ -118,7 +118,10 @@ class Planner:
         )
         if self._lockstep:
             # Fewer samples would make results depend on the machine.
-            self._node.get_logger().info(f"{report.message} (lockstep: the robot waits)")
+            self._node.get_logger().info(
+                f"lockstep: {config.samples} samples, the robot waits (in real time: "
+                f"{report.message})"
+            )
             return
         if not report.holds:
             raise ConfigError(f"{report.message}; or launch with lockstep:=true")
