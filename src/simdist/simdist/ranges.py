@@ -30,14 +30,16 @@ class Checked:
             if "range" in item.metadata:
                 low, high = item.metadata["range"]
                 _check_number(
-                    type(self).__name__, item.name, getattr(self, item.name),
-                    isinstance(item.default, int), low, high,
+                    type(self).__name__,
+                    item.name,
+                    getattr(self, item.name),
+                    isinstance(item.default, int),
+                    low,
+                    high,
                 )
 
 
-def _check_number(
-    owner: str, name: str, value: Any, whole: bool, low: float, high: float
-) -> None:
+def _check_number(owner: str, name: str, value: Any, whole: bool, low: float, high: float) -> None:
     kind = "a whole number" if whole else "a number"
     is_number = isinstance(value, int if whole else (int, float)) and not isinstance(value, bool)
     if not is_number or not math.isfinite(value) or not low <= value <= high:

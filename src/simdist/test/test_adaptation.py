@@ -37,9 +37,19 @@ from simdist.world_model.losses import dynamics_loss
 from simdist.world_model.simulation_replay import SimulationReplay
 
 SIZES = WorldModelConfig(
-    proprio_dim=4, scan_shape=(4, 3), action_dim=2, latent_dim=16, history=3, horizon=4,
-    dynamics_layers=1, dynamics_heads=2, head_heads=2, policy_layers=1, policy_heads=2,
-    cnn_channels=(2, 2), scan_hidden=(8,),
+    proprio_dim=4,
+    scan_shape=(4, 3),
+    action_dim=2,
+    latent_dim=16,
+    history=3,
+    horizon=4,
+    dynamics_layers=1,
+    dynamics_heads=2,
+    head_heads=2,
+    policy_layers=1,
+    policy_heads=2,
+    cnn_channels=(2, 2),
+    scan_hidden=(8,),
 )
 DT_NS = 20_000_000
 NOMINAL, SLIPPERY = 0.5, 0.1
@@ -65,9 +75,7 @@ def drive(gain: float, seed: int, steps: int = 150, episode: int = 0) -> Episode
 
 def simulation() -> SimulationReplay:
     def windows(seeds: range):
-        return robot_windows(
-            [drive(NOMINAL, seed) for seed in seeds], SIZES.history, SIZES.horizon
-        )
+        return robot_windows([drive(NOMINAL, seed) for seed in seeds], SIZES.history, SIZES.horizon)
 
     return SimulationReplay(train=windows(range(8)), validation=windows(range(8, 10)))
 
@@ -291,9 +299,7 @@ def test_one_flipped_bit_anywhere_is_refused(
     bit = data.draw(st.integers(0, 7))
     damaged = bytearray(update.weights)
     damaged[place] ^= 1 << bit
-    problem = check_update(
-        dataclasses.replace(update, weights=bytes(damaged)), running(pretrained)
-    )
+    problem = check_update(dataclasses.replace(update, weights=bytes(damaged)), running(pretrained))
     assert problem is not None
     assert "damaged" in problem
     with pytest.raises(UpdateError):
@@ -317,9 +323,7 @@ def tampered(candidate: Candidate, pretrained: WorldModel, change) -> ModelUpdat
     return pack_update(offered, running(pretrained), 4)
 
 
-def test_foreign_tensors_are_refused_by_name(
-    pretrained: WorldModel, candidate: Candidate
-) -> None:
+def test_foreign_tensors_are_refused_by_name(pretrained: WorldModel, candidate: Candidate) -> None:
     name = sorted(candidate.state)[0]
     changes = {
         "missing": lambda state: state.pop(name),

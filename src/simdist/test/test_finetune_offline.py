@@ -27,9 +27,18 @@ from simdist.world_model.simulation_replay import export_simulation_replay
 GO1 = robots.get("go1")
 OBSERVATION: ObservationSpec = tiny_observation(12, history=3)
 NETWORK = WorldModelConfig(
-    proprio_dim=OBSERVATION.size, scan_shape=(4, 3), latent_dim=16, history=3, horizon=4,
-    dynamics_layers=1, dynamics_heads=2, head_heads=2, policy_layers=1, policy_heads=2,
-    cnn_channels=(2, 2), scan_hidden=(8,),
+    proprio_dim=OBSERVATION.size,
+    scan_shape=(4, 3),
+    latent_dim=16,
+    history=3,
+    horizon=4,
+    dynamics_layers=1,
+    dynamics_heads=2,
+    head_heads=2,
+    policy_layers=1,
+    policy_heads=2,
+    cnn_channels=(2, 2),
+    scan_hidden=(8,),
 )
 
 
@@ -61,8 +70,17 @@ class Workshop:
         parser = argparse.ArgumentParser()
         offline.add_arguments(parser)
         arguments = [
-            "--bag", "first", "--bag", "second", "--model", str(self.model),
-            "--out", str(self.out), "--steps", "20", *extra,
+            "--bag",
+            "first",
+            "--bag",
+            "second",
+            "--model",
+            str(self.model),
+            "--out",
+            str(self.out),
+            "--steps",
+            "20",
+            *extra,
         ]
         return offline.main(parser.parse_args(arguments))
 
@@ -141,9 +159,7 @@ def test_bags_without_acting_or_with_too_little_of_it_are_refused(
     monkeypatch.setattr(offline, "read_episodes", lambda path, *_: ([], BagReport(path)))
     with pytest.raises(BagError, match="ACTIVE"):
         workshop.run()
-    monkeypatch.setattr(
-        offline, "read_episodes", lambda path, *_: ([drive(1, 7)], BagReport(path))
-    )
+    monkeypatch.setattr(offline, "read_episodes", lambda path, *_: ([drive(1, 7)], BagReport(path)))
     with pytest.raises(SimdistError, match="consecutive control steps"):
         workshop.run()
     assert not workshop.out.exists()

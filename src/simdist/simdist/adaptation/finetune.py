@@ -204,7 +204,8 @@ class FinetuneJob:
         parts = [
             windows.batch(torch.randint(len(windows), (count,), generator=self._draw))
             for windows, count in (
-                (self._robot, from_robot), (self._simulation, config.batch - from_robot),
+                (self._robot, from_robot),
+                (self._simulation, config.batch - from_robot),
             )
             if count
         ]

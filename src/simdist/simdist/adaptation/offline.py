@@ -47,7 +47,8 @@ class OfflineResult:
             "version": self.parent.version + 1,
             "robot_loss": {"before": losses.robot_before, "after": losses.robot_after},
             "simulation_loss": {
-                "before": losses.simulation_before, "after": losses.simulation_after,
+                "before": losses.simulation_before,
+                "after": losses.simulation_after,
             },
             "steps": self.candidate.steps,
             "episodes": self.candidate.episodes,
@@ -82,9 +83,7 @@ def finetune_bags(
     robot = robots.get(parent.contract.robot)
     parent.contract.check_robot(robot)
     _require_writable(out, parent.path)
-    replay = SimulationReplay.load(
-        simulation or _simulation_beside(parent), parent.contract
-    )
+    replay = SimulationReplay.load(simulation or _simulation_beside(parent), parent.contract)
     episodes, count = _read(bags, parent, report)
     buffer = ReplayBuffer(
         round(parent.contract.control_dt * 1e9),
@@ -169,7 +168,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Command line of ``simdist finetune``."""
     default = FinetuneConfig()
     parser.add_argument(
-        "--bag", type=Path, action="append", required=True, metavar="DIR", dest="bags",
+        "--bag",
+        type=Path,
+        action="append",
+        required=True,
+        metavar="DIR",
+        dest="bags",
         help="a recording to learn from; may be given several times",
     )
     parser.add_argument("--model", required=True, metavar="M", help="model to start from")
@@ -181,7 +185,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--force", action="store_true", help="write a rejected model, too")
     parser.add_argument(
-        "--json", nargs="?", const="-", metavar="FILE",
+        "--json",
+        nargs="?",
+        const="-",
+        metavar="FILE",
         help="write the result as JSON to FILE, or to standard output",
     )
 

@@ -123,5 +123,7 @@ class UpdateStore:
         except (ArtefactError, UpdateError, KeyError, TypeError, ValueError) as error:
             _log.warning(
                 "the saved update in %s is unusable and ignored (%s); starting with version %d",
-                directory, error, self._base.version,
+                directory,
+                error,
+                self._base.version,
             )

@@ -28,9 +28,17 @@ def robot_windows(episodes: Sequence[Episode], history: int, horizon: int) -> Wi
     never, nothing = torch.zeros(steps, dtype=torch.bool), torch.zeros(steps)
     action = joined("action")
     trajectories = Trajectories(
-        proprio=joined("proprio"), scan=joined("scan"), action=action, expert_action=action,
-        command=joined("command"), reward=nothing, value=nothing, fall=never, end=never,
-        is_expert=never, row_lengths=lengths,
+        proprio=joined("proprio"),
+        scan=joined("scan"),
+        action=action,
+        expert_action=action,
+        command=joined("command"),
+        reward=nothing,
+        value=nothing,
+        fall=never,
+        end=never,
+        is_expert=never,
+        row_lengths=lengths,
     )
     index = find_windows(trajectories, history, horizon, pad_starts=False)
     return WindowSet(
@@ -72,13 +80,16 @@ class EncodedWindows:
     def __init__(self, model: WorldModel, windows: WindowSet, cache_bytes: int) -> None:
         self._model, self._windows = model, windows
         data, sizes = windows.trajectories, model.config
-        self._latents = torch.cat([
-            model.latent(proprio.float(), scan.float()).detach()
-            for proprio, scan in zip(
-                data.proprio.split(_ENCODED_AT_ONCE), data.scan.split(_ENCODED_AT_ONCE),
-                strict=True,
-            )
-        ])
+        self._latents = torch.cat(
+            [
+                model.latent(proprio.float(), scan.float()).detach()
+                for proprio, scan in zip(
+                    data.proprio.split(_ENCODED_AT_ONCE),
+                    data.scan.split(_ENCODED_AT_ONCE),
+                    strict=True,
+                )
+            ]
+        )
         self._contexts: Tensor | None = None
         if len(windows) * sizes.context_length * sizes.latent_dim * 4 <= cache_bytes:
             every = torch.arange(len(windows))

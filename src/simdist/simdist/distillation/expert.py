@@ -90,7 +90,6 @@ class ExpertTrainer:
         self._claim_directory()
         torch.manual_seed(config.seed)
         torch.set_num_threads(config.threads)
-        torch.set_flush_denormal(True)
         self.environment = LocomotionEnvironment(
             robots.get(config.robot),
             config.environments,
@@ -223,6 +222,7 @@ def main(arguments: argparse.Namespace) -> int:
         minutes=arguments.minutes,
         threads=arguments.threads,
     )
+    torch.set_flush_denormal(True)  # denormal numbers slow training down; for this process only
     path = ExpertTrainer(config, arguments.out).run()
     print(f"expert written to {path}")
     return 0

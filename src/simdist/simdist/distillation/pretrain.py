@@ -127,7 +127,6 @@ def pretrain(config: PretrainConfig) -> Path:
     output = Path(config.output)
     _claim(output, config)
     torch.set_num_threads(config.threads)
-    torch.set_flush_denormal(True)
     data = load_windows(
         [Path(path) for path in config.data],
         config.horizon,
@@ -534,6 +533,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(args: argparse.Namespace) -> int:
     """Run ``simdist pretrain`` and print the path of the model."""
     options = {name: getattr(args, name) for name in _OPTIONS}
+    torch.set_flush_denormal(True)  # denormal numbers slow training down; for this process only
     config = PretrainConfig(data=tuple(args.data), output=args.output, steps=args.steps, **options)
     print(pretrain(config))
     return 0

@@ -106,7 +106,8 @@ class MppiPlanner:
         mean = prior + config.anchor * self._shifted_deviation(elapsed)
         std = torch.full_like(mean, config.std)
 
-        # The last samples belong to the policy and do not change, so they are scored once.
+        # The last samples belong to the policy and do not change, so they are scored once, together
+        # with the first samples around the mean.
         actions = torch.empty(prior.shape[0], config.samples, *prior.shape[1:])
         returns = torch.empty(prior.shape[0], config.samples)
         around_mean = slice(0, config.samples - config.prior_samples)
@@ -114,16 +115,17 @@ class MppiPlanner:
         samples = prior[:, None] + config.std * self._noise(config.prior_samples)
         samples[:, -1] = prior
         actions[:, around_prior] = self._admissible(samples, first)
-        returns[:, around_prior] = problem.returns(actions[:, around_prior])
-        dropped = (~returns[:, around_prior].isfinite()).sum(1)
 
+        dropped = torch.zeros(len(prior), dtype=torch.long)
         weights = torch.zeros_like(returns)
+        unscored = slice(None)
         for _ in range(config.iterations):
             samples = mean[:, None] + std[:, None] * self._noise(around_mean.stop)
             samples[:, 0] = mean
             actions[:, around_mean] = self._admissible(samples, first)
-            returns[:, around_mean] = problem.returns(actions[:, around_mean])
-            dropped += (~returns[:, around_mean].isfinite()).sum(1)
+            returns[:, unscored] = problem.returns(actions[:, unscored])
+            dropped += (~returns[:, unscored].isfinite()).sum(1)
+            unscored = around_mean
 
             weights = _weights(returns, config.temperature, config.elites)
             mean = torch.einsum("bn,bnta->bta", weights, actions)
@@ -199,10 +201,12 @@ class MppiPlanner:
         """Noise ``(B, samples, T, A)`` of unit variance, correlated along T."""
         assert self._deviation is not None
         robots, horizon, width = self._deviation.shape
-        white = torch.stack([
-            torch.randn(samples, horizon, width, generator=generator)
-            for generator in self._generators[:robots]
-        ])
+        white = torch.stack(
+            [
+                torch.randn(samples, horizon, width, generator=generator)
+                for generator in self._generators[:robots]
+            ]
+        )
         return self._colour @ white
 
     def _require_finite(self, name: str, values: Tensor) -> None:
