@@ -152,7 +152,7 @@ def _namespace(text: str) -> str:
 def _model(text: str, adapt: bool) -> str:
     # Loading imports PyTorch, which takes a second: only once the cheap checks have passed.
     from simdist.world_model import load_artefact
-    from simdist.world_model.simulation_replay import FILE_NAME, SimulationReplay
+    from simdist.world_model.simulation_replay import SimulationReplay, find_simulation_replay
 
     try:
         artefact = load_artefact(paths.model_file(text), robots.get("go1"))
@@ -161,7 +161,7 @@ def _model(text: str, adapt: bool) -> str:
     path = artefact.path.resolve()
     if adapt:
         try:
-            SimulationReplay.load(path.parent / FILE_NAME, artefact.contract)
+            SimulationReplay.load(find_simulation_replay(artefact), artefact.contract)
         except SimdistError as error:
             raise _refused(
                 "adapt",

@@ -22,7 +22,7 @@ from simdist.replay.bag import BagReport
 from simdist.world_model import WorldModel, WorldModelConfig
 from simdist.world_model.artefact import load_artefact, save_artefact
 from simdist.world_model.contract import Contract
-from simdist.world_model.simulation_replay import export_simulation_replay
+from simdist.world_model.simulation_replay import FILE_NAME, export_simulation_replay
 
 GO1 = robots.get("go1")
 OBSERVATION: ObservationSpec = tiny_observation(12, history=3)
@@ -95,9 +95,7 @@ def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workshop:
     train, validation = (
         robot_windows([drive(seed, 100) for seed in seeds], 3, 4) for seeds in ((1, 2), (3, 4))
     )
-    export_simulation_replay(
-        model.parent / offline.SIMULATION_REPLAY, train, validation, contract, count=100
-    )
+    export_simulation_replay(model.parent / FILE_NAME, train, validation, contract, count=100)
 
     def read(path: Path, *_: object) -> tuple[list[Episode], BagReport]:
         return [drive(5 if path.name == "first" else 6, 700)], BagReport(path, episodes=1)

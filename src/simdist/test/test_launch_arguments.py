@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
 
-from simdist import launch_arguments, robots
+from simdist import launch_arguments, paths, robots
 from simdist.errors import ConfigError
 from simdist.launch_arguments import ARGUMENTS, check
 from simdist.observation.spec import legged_observation
 from simdist.world_model import Contract, WorldModel, WorldModelConfig, save_artefact
+from simdist.world_model.simulation_replay import FILE_NAME
 
 
 @pytest.fixture(scope="module")
@@ -99,9 +101,20 @@ def test_a_model_of_another_robot_is_refused(arguments, tmp_path):
         check({**arguments, "model": str(path)})
 
 
-def test_learning_without_simulation_data_is_refused_before_the_start(arguments):
-    with pytest.raises(ConfigError, match=r"adapt:=true.*adapt:=false"):
-        check({**arguments, "adapt": "true"})
+def test_learning_with_damaged_simulation_data_is_refused_before_the_start(arguments, model):
+    beside = model.parent / FILE_NAME
+    beside.write_bytes(b"not simulation data")
+    try:
+        with pytest.raises(ConfigError, match=r"adapt:=true.*adapt:=false"):
+            check({**arguments, "adapt": "true"})
+    finally:
+        beside.unlink()
+
+
+def test_a_model_without_simulation_data_beside_it_learns_with_what_is_shipped(arguments, tmp_path):
+    relearned = tmp_path / "relearned.safetensors"
+    shutil.copy(paths.model_file("go1"), relearned)
+    assert check({**arguments, "adapt": "true", "model": str(relearned)}).adapt
 
 
 def test_a_bag_directory_is_made_or_refused(arguments, tmp_path):

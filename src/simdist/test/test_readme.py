@@ -19,7 +19,7 @@ SHORTENED: dict[str, list[str] | None] = {
     "./run ros2 launch simdist go1_slope.launch.py": ["duration:=3", "lockstep:=true"],
     "./run test": None,  # this very run; .ci/run calls it
     "./run simdist evaluate --world slope --trials 15 --seed 0 --lockstep --json -": [
-        "--trials", "1", "--seconds", "1", "--workers", "1",
+        "--trials", "1", "--seconds", "1", "--workers", "2",
     ],
     "./run ros2 launch simdist go1_slope.launch.py record:=true bag_dir:=bags duration:=60": [
         "duration:=14", "bag_dir:={tmp}/bags", "lockstep:=true", "adapt:=false",

@@ -22,9 +22,8 @@ from simdist.planning import self_test
 from simdist.replay import Episode, ReplayBuffer, data_hash
 from simdist.replay.bag import read_episodes
 from simdist.world_model.artefact import Artefact, load_artefact, save_artefact
-from simdist.world_model.simulation_replay import SimulationReplay
+from simdist.world_model.simulation_replay import SimulationReplay, find_simulation_replay
 
-SIMULATION_REPLAY = "simulation_replay.safetensors"
 REJECTED = 3  #: exit status when the gate turns the candidate down
 
 
@@ -83,7 +82,7 @@ def finetune_bags(
     robot = robots.get(parent.contract.robot)
     parent.contract.check_robot(robot)
     _require_writable(out, parent.path)
-    replay = SimulationReplay.load(simulation or _simulation_beside(parent), parent.contract)
+    replay = SimulationReplay.load(simulation or find_simulation_replay(parent), parent.contract)
     episodes, count = _read(bags, parent, report)
     buffer = ReplayBuffer(
         round(parent.contract.control_dt * 1e9),
@@ -143,11 +142,6 @@ def _read(
             "is in mode ACTIVE"
         )
     return episodes, len(episodes)
-
-
-def _simulation_beside(parent: Artefact) -> Path:
-    beside = parent.path.parent / SIMULATION_REPLAY
-    return beside if beside.is_file() else model_file(f"{parent.contract.robot}/simulation_replay")
 
 
 def _require_writable(out: Path, model: Path) -> None:

@@ -28,7 +28,7 @@ from simdist.errors import ConfigError, DatasetError, SimdistError
 from simdist.world_model import Contract, WorldModel, WorldModelConfig, save_artefact
 from simdist.world_model.artefact import write_atomically
 from simdist.world_model.losses import policy_loss, total_loss, world_model_losses
-from simdist.world_model.simulation_replay import export_simulation_replay
+from simdist.world_model.simulation_replay import FILE_NAME, export_simulation_replay
 from simdist.world_model.windows import WindowSet
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 MODEL_FILE = "world_model.safetensors"
-REPLAY_FILE = "simulation_replay.safetensors"
+REPLAY_FILE = FILE_NAME
 CHECKPOINT_FILE = "checkpoint.pt"
 CONFIG_FILE = "config.json"
 _EVALUATION_WINDOWS = 2048

@@ -24,7 +24,7 @@ from simdist.nodes.common import Every, Spinner, Stop
 from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.qos import publisher, subscription
 from simdist.world_model import load_artefact
-from simdist.world_model.simulation_replay import FILE_NAME, SimulationReplay
+from simdist.world_model.simulation_replay import SimulationReplay, find_simulation_replay
 
 
 class Finetune:
@@ -44,14 +44,14 @@ class Finetune:
             node,
             "simulation_replay",
             "",
-            f"simulation data; default: {FILE_NAME} beside the model",
+            "simulation data; default: beside the model, or what is shipped for its robot",
         )
         finetune_config = checked(node, FinetuneConfig, "finetune.", steps=150)
         gate_config = checked(node, GateConfig, "gate.", seconds=10.0)
         config = checked(node, SessionConfig)
         robot = robots.get(name)
         artefact = load_artefact(paths.model_file(model), robot)
-        file = paths.model_file(simulation or artefact.path.parent / FILE_NAME)
+        file = paths.model_file(simulation) if simulation else find_simulation_replay(artefact)
         replay = SimulationReplay.load(file, artefact.contract)
         finetuner = DynamicsFinetuner(artefact.model, replay, finetune_config, robot.control_dt)
         self._session = AdaptationSession(

@@ -15,7 +15,9 @@ import torch
 from torch import Tensor
 
 from simdist.errors import ArtefactError, ContractError
+from simdist.paths import model_file
 from simdist.world_model.artefact import (
+    Artefact,
     check_finite,
     pack_tensors,
     read_limited,
@@ -26,7 +28,6 @@ from simdist.world_model.contract import Contract
 from simdist.world_model.windows import Trajectories, WindowSet, find_windows
 
 FORMAT = "simdist-simulation-replay-1"
-#: where nodes and commands look for it, beside the model
 FILE_NAME = "simulation_replay.safetensors"
 #: windows that overlap in one stored segment; more save space and add less variety
 WINDOWS_PER_SEGMENT = 10
@@ -34,6 +35,17 @@ VALIDATION_SHARE = 0.2
 #: metres per unit of a stored scan value: 8 bits then reach 0.635 m above and below
 SCAN_RESOLUTION = 0.005
 _FLOATS = ("proprio", "action", "command", "reward", "value")
+
+
+def find_simulation_replay(artefact: Artefact) -> Path:
+    """The simulation data that goes with a model: beside it, or what is shipped for its robot.
+
+    Raises ArtefactError when there is neither.
+    """
+    beside = artefact.path.parent / FILE_NAME
+    if beside.is_file():
+        return beside
+    return model_file(f"{artefact.contract.robot}/{Path(FILE_NAME).stem}")
 
 
 @dataclass(frozen=True)
