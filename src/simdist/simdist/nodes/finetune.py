@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
+import threading
 
 import torch
 from rclpy.node import Node
@@ -33,10 +35,10 @@ class Finetune:
     def __init__(self, node: Node) -> None:
         self._node = node
         # Learning is never worth a late plan.
-        niceness = parameter(node, "nice", 10, "added to the process's niceness", low=0, high=19)
-        if parameter(node, "idle", True, "run only when a core has nothing else to do (Linux)"):
-            _run_when_idle()
-        os.nice(niceness)
+        os.nice(parameter(node, "nice", 10, "added to the process's niceness", low=0, high=19))
+        self._idle = parameter(
+            node, "idle", True, "learn only when a core has nothing else to do (Linux)"
+        )
         torch.set_num_threads(1)
         name = parameter(node, "robot", "go1", "the robot", choices=robots.available())
         model = parameter(node, "model", "go1/world_model", "name or file of the world model")
@@ -63,6 +65,10 @@ class Finetune:
         )
         self._stamp = convert.to_time(0)
         self._sequence = self._updates_sent = 0
+        self._lock = threading.Lock()  # held by whichever thread uses the session
+        self._ending = threading.Event()
+        self._attempts: queue.SimpleQueue[Attempt] = queue.SimpleQueue()
+        self._failure: Exception | None = None
         self._updates = publisher(node, "model_update")
         self._status = publisher(node, "finetune/status")
         subscription(node, "replay/episodes", self._on_segment)
@@ -70,31 +76,56 @@ class Finetune:
 
     def run(self, stop: Stop) -> int:
         spinner, report = Spinner(self._node), Every(1.0)
-        while not stop.requested:
-            learning = self._session.state == State.LEARNING
-            spinner.once(0.0 if learning else 0.1)
-            self._session.begin()
-            attempt = self._session.step()
-            if attempt is not None:
-                self._tell(attempt)
-            if attempt is not None or report():
+        learner = threading.Thread(target=self._learn, name="learner", daemon=True)
+        learner.start()
+        while not stop.requested and learner.is_alive():
+            spinner.once(0.1)
+            told = False
+            while not self._attempts.empty():
+                self._tell(self._attempts.get())
+                told = True
+            if told or report():
                 self._publish_status()
+        self._ending.set()
+        learner.join(timeout=5.0)
+        if self._failure is not None:
+            raise self._failure
         return 0
 
     def close(self) -> None:
         """Nothing to close."""
 
+    def _learn(self) -> None:
+        # A thread of its own, because one of the idle class that sends or receives messages can be
+        # held up inside the middleware's shared memory, and with it every node that it talks to.
+        try:
+            if self._idle:
+                _run_when_idle()
+            while not self._ending.is_set():
+                with self._lock:
+                    self._session.begin()
+                    attempt = self._session.step()
+                    learning = self._session.state == State.LEARNING
+                if attempt is not None:
+                    self._attempts.put(attempt)
+                # Between two steps the other thread gets its turn.
+                self._ending.wait(0.0005 if learning else 0.1)
+        except Exception as error:  # ends the node, see run()
+            self._failure = error
+
     def _on_segment(self, message: msg.EpisodeSegment) -> None:
         self._stamp = message.header.stamp
         try:
-            problem = self._session.add(convert.segment(message))
+            with self._lock:
+                problem = self._session.add(convert.segment(message))
         except SimdistError as error:
             problem = str(error)
         if problem is not None:
             self._node.get_logger().warning(problem, throttle_duration_sec=5.0)
 
     def _on_planner(self, message: msg.PlannerStatus) -> None:
-        problem = self._session.running(message.model_version)
+        with self._lock:
+            problem = self._session.running(message.model_version)
         if problem is not None:
             self._node.get_logger().warning(problem, throttle_duration_sec=30.0)
 
@@ -131,7 +162,7 @@ class Finetune:
 
 
 def _run_when_idle() -> None:
-    """Under Linux's idle policy a niced process no longer delays those that wake up beside it."""
+    """Under Linux's idle policy this thread no longer delays those that wake up beside it."""
     if hasattr(os, "SCHED_IDLE"):
         with contextlib.suppress(OSError):
             os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
