@@ -43,7 +43,7 @@ setup(
     install_requires=["setuptools"],
     zip_safe=False,
     maintainer="simdist maintainers",
-    maintainer_email="maintainers@users.noreply.a-seed-45f36921.example",
+    maintainer_email="maintainers@simdist.example",
     description="Planning over a learned latent model that is relearned on the running robot.",
     license="Apache-2.0",
     entry_points={
