@@ -16,6 +16,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit status."""
     arguments = sys.argv[1:] if argv is None else list(argv)
     signal.signal(signal.SIGTERM, _end_in_order)
+    # A shell script starts `ros2 ... &` with SIGINT ignored; rclpy's own handler, which the real
+    # commands have, does not inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         from simdist.local_ros.command_line import run
 
