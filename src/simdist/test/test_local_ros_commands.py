@@ -124,6 +124,15 @@ def test_hz_measures_until_ctrl_c_and_leaves_no_traceback(talker, tmp_path):
     assert "Traceback" not in text
 
 
+def test_ctrl_c_ends_a_command_that_a_script_started_with_it_ignored(talker, tmp_path):
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        code, _ = run_until(talker, "window: ", tmp_path / "out", "topic", "hz", "/count")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert code == signal.SIGINT
+
+
 def test_pub_reaches_echo(talker):
     listener = subprocess.Popen(
         [*ROS2, "topic", "echo", "/said", "std_msgs/msg/String", "--once"],
