@@ -161,3 +161,11 @@ def test_bags_without_acting_or_with_too_little_of_it_are_refused(
     with pytest.raises(SimdistError, match="consecutive control steps"):
         workshop.run()
     assert not workshop.out.exists()
+
+
+@pytest.mark.parametrize("words", [["--bag", "a", "b"], ["--bag", "a", "--bag", "b"]])
+def test_several_bags_can_be_named_as_a_shell_pattern_expands_or_one_by_one(words):
+    parser = argparse.ArgumentParser()
+    offline.add_arguments(parser)
+    arguments = parser.parse_args([*words, "--model", "go1", "--out", "x.safetensors"])
+    assert arguments.bags == [Path("a"), Path("b")]

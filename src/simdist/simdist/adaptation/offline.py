@@ -164,11 +164,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--bag",
         type=Path,
-        action="append",
+        action="extend",
+        nargs="+",
         required=True,
         metavar="DIR",
         dest="bags",
-        help="a recording to learn from; may be given several times",
+        help="recordings to learn from; may be given several times",
     )
     parser.add_argument("--model", required=True, metavar="M", help="model to start from")
     parser.add_argument("--out", type=Path, required=True, metavar="F", help="model to write")
