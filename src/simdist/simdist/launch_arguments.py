@@ -176,7 +176,6 @@ def _course_length(text: str) -> float:
     from simdist.simulation.world import load_world
 
     try:
-        paths.world_file(text)
         world = load_world(text)
     except SimdistError as error:
         raise _refused("world", text, str(error)) from None

@@ -62,6 +62,11 @@ def models_dir() -> Path:
     return share_dir() / "models"
 
 
+def world_names() -> tuple[str, ...]:
+    """Names of the worlds in ``config/worlds``."""
+    return tuple(sorted(path.stem for path in (config_dir() / "worlds").glob("*.yaml")))
+
+
 def world_file(name: str) -> Path:
     """Path of the world ``name``: a name from ``config/worlds`` or the path of a YAML file.
 
@@ -73,14 +78,12 @@ def world_file(name: str) -> Path:
         if path.is_file():
             return path
         raise ConfigError(f"world '{name}': no such file")
-    worlds = config_dir() / "worlds"
-    known = sorted(path.stem for path in worlds.glob("*.yaml"))
-    if name not in known:
+    if name not in world_names():
+        known = ", ".join(world_names()) or "none installed"
         raise ConfigError(
-            f"world '{name}' is unknown; allowed: {', '.join(known) or 'none installed'}, "
-            "or the path of a .yaml file"
+            f"unknown world '{name}'; known worlds: {known}, or the path of a .yaml file"
         )
-    return worlds / f"{name}.yaml"
+    return config_dir() / "worlds" / f"{name}.yaml"
 
 
 def model_file(name_or_path: str | Path) -> Path:

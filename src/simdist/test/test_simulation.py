@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from simdist import robots
 from simdist.errors import ConfigError, SimulationError
 from simdist.observation import ScanGrid
+from simdist.paths import world_names
 from simdist.simulation.depth import DepthCamera
 from simdist.simulation.robot_simulation import RobotSimulation
 from simdist.simulation.scene import Ground
-from simdist.simulation.world import available, load_world, parse_world
+from simdist.simulation.world import load_world, parse_world
 from simdist.types import JointCommand
 
 ROBOT = robots.get("go1")
@@ -49,8 +50,8 @@ def down_ray(simulation: RobotSimulation, x: float, y: float) -> float:
 
 
 def test_every_shipped_world_loads_and_carries_a_standing_robot():
-    assert {"flat", "slope", "rough"} <= set(available())
-    for name in available():
+    assert {"flat", "slope", "rough"} <= set(world_names())
+    for name in world_names():
         simulation = RobotSimulation(ROBOT, load_world(name))
         stand(simulation, 0.4)
         assert not simulation.fallen(), name

@@ -11,7 +11,7 @@ import torch
 
 from simdist.distillation.policy import ExpertPolicy
 from simdist.errors import ConfigError
-from simdist.observation import Observation, ObservationSpec
+from simdist.observation import Observation
 from simdist.planning import MppiPlanner, PlannerConfig, PriorController
 from simdist.planning.loop import PlanningLoop
 from simdist.robots import RobotSpec
@@ -108,8 +108,3 @@ def driver_factory(
 
         return planning
     raise ConfigError(f"unknown method {method!r}; known methods: {', '.join(METHODS)}")
-
-
-def observation_layout(artefact: Artefact) -> ObservationSpec:
-    """The layout that the model behind an artefact was trained with."""
-    return artefact.contract.observation

@@ -19,10 +19,10 @@ from tqdm import tqdm
 
 from simdist import paths, robots
 from simdist.errors import ConfigError
-from simdist.evaluation.drivers import METHODS, driver_factory, observation_layout
+from simdist.evaluation.drivers import METHODS, driver_factory
 from simdist.evaluation.trials import Trial, TrialConfig, TrialResult
 from simdist.planning import PlannerConfig
-from simdist.simulation.world import available, load_world
+from simdist.simulation.world import load_world
 from simdist.world_model.artefact import load_artefact
 
 SPEEDS = (0.4, 0.6, 0.8)  #: m/s, the paper's three commanded speeds
@@ -99,7 +99,7 @@ def _run(job: tuple[Evaluation, str, TrialConfig]) -> TrialResult:
     robot = robots.get(evaluation.robot)
     artefact = load_artefact(evaluation.model, robot)
     factory = driver_factory(method, artefact, robot, evaluation.planner, evaluation.delay_steps)
-    trial = Trial(robot, load_world(evaluation.world), observation_layout(artefact), config)
+    trial = Trial(robot, load_world(evaluation.world), artefact.contract.observation, config)
     return trial.run(factory(config.seed))
 
 
@@ -145,7 +145,7 @@ def table(rows: Sequence[Row]) -> str:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Command line of ``simdist evaluate``."""
-    parser.add_argument("--world", default="slope", help=f"one of {', '.join(available())}")
+    parser.add_argument("--world", default="slope", help=f"one of {', '.join(paths.world_names())}")
     parser.add_argument("--model", default="go1", help="name in models/ or path of an artefact")
     parser.add_argument("--robot", default="go1", choices=robots.available())
     parser.add_argument(

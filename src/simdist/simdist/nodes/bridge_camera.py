@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, Image
 
@@ -36,7 +34,7 @@ class BridgeCamera:
         self._next_ns = 0
         self._image = publisher(node, "depth/image_rect_raw")
         self._info = publisher(node, "depth/camera_info")
-        self._info_message = _camera_info(robot, width, height)
+        self._info_message = _camera_info(camera)
 
     def publish_if_due(self) -> None:
         stamp = self._robot.now_ns
@@ -61,10 +59,8 @@ class BridgeCamera:
         self._info.publish(self._info_message)
 
 
-def _camera_info(robot: StandIn, width: int, height: int) -> CameraInfo:
-    mount = robot.simulation.robot.camera
-    fovy = 58.0 if mount is None else mount.fovy
-    focal = height / 2 / math.tan(math.radians(fovy) / 2)
+def _camera_info(camera: DepthCamera) -> CameraInfo:
+    width, height, focal = camera.width, camera.height, camera.focal_length
     cx, cy = (width - 1) / 2, (height - 1) / 2
     return CameraInfo(
         width=width,

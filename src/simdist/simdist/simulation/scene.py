@@ -9,7 +9,13 @@ import numpy as np
 
 from simdist.robots import RobotSpec
 from simdist.simulation.robot_model import GROUND, Solver, build_robot, set_solver
-from simdist.simulation.training_terrain import CELLS, HALF_EXTENT, RESOLUTION, rough_field
+from simdist.simulation.training_terrain import (
+    CELLS,
+    HALF_EXTENT,
+    RESOLUTION,
+    interpolate,
+    rough_field,
+)
 from simdist.simulation.world import Strip, WorldSpec
 from simdist.types import Array
 
@@ -49,22 +55,14 @@ class Ground:
         for patch in self.patches:
             inside = (x >= patch.x_start) & (x < patch.x_end) & (np.abs(y) < self._half_width)
             if inside.any():
-                height[inside] = patch.z + self._rough_height(patch, x[inside], y[inside])
+                height[inside] = patch.z + interpolate(
+                    patch.field[None], 0, x[inside] - patch.x_start, y[inside] + HALF_EXTENT
+                )
         for box in self._boxes:
             inside = (np.abs(x - box.x) <= box.length / 2) & (np.abs(y - box.y) <= box.width / 2)
             base = np.interp(box.x, self._x, self._z)
             height = np.where(inside, np.maximum(height, base + box.height), height)
         return height
-
-    @staticmethod
-    def _rough_height(patch: _RoughPatch, x: Array, y: Array) -> Array:
-        u = np.clip((x - patch.x_start) / RESOLUTION, 0, CELLS - 1.001)
-        v = np.clip((y + HALF_EXTENT) / RESOLUTION, 0, CELLS - 1.001)
-        column, row = u.astype(int), v.astype(int)
-        u, v = u - column, v - row
-        near = patch.field[row, column] * (1 - u) + patch.field[row, column + 1] * u
-        far = patch.field[row + 1, column] * (1 - u) + patch.field[row + 1, column + 1] * u
-        return near * (1 - v) + far * v
 
 
 def _surface(strip: Strip) -> dict[str, object]:

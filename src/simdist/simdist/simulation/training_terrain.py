@@ -55,6 +55,18 @@ def rough_field(kind: str, difficulty: float, rng: np.random.Generator) -> np.nd
     return np.clip(height - height.min(), 0.0, MAX_HEIGHT - 0.02) + 0.01
 
 
+def interpolate(fields: Array, which: Rows | int, x: Array, y: Array) -> Array:
+    """Bilinear heights in ``fields (k, CELLS, CELLS)`` of the fields ``which``, at ``x, y`` m from
+    their first corner; points outside get the height of the border."""
+    u = np.clip(x / RESOLUTION, 0, CELLS - 1.001)
+    v = np.clip(y / RESOLUTION, 0, CELLS - 1.001)
+    column, row = u.astype(np.int32), v.astype(np.int32)
+    u, v = u - column, v - row
+    near = fields[which, row, column] * (1 - u) + fields[which, row, column + 1] * u
+    far = fields[which, row + 1, column] * (1 - u) + fields[which, row + 1, column + 1] * u
+    return near * (1 - v) + far * v
+
+
 @dataclass
 class TrainingTerrain:
     """The ground of ``count`` robots: robot ``i`` stands on a plane or on ``fields[i]``."""
@@ -89,14 +101,7 @@ class TrainingTerrain:
         return height
 
     def _field_height(self, rows: Rows, x: Array, y: Array) -> Array:
-        u = np.clip((x + HALF_EXTENT) / RESOLUTION, 0, CELLS - 1.001)
-        v = np.clip((y + HALF_EXTENT) / RESOLUTION, 0, CELLS - 1.001)
-        column, row = u.astype(np.int32), v.astype(np.int32)
-        u, v = u - column, v - row
-        field, which = self.fields, rows[:, None]
-        near = field[which, row, column] * (1 - u) + field[which, row, column + 1] * u
-        far = field[which, row + 1, column] * (1 - u) + field[which, row + 1, column + 1] * u
-        return near * (1 - v) + far * v
+        return interpolate(self.fields, rows[:, None], x + HALF_EXTENT, y + HALF_EXTENT)
 
 
 def training_model(robot: RobotSpec, solver: Solver) -> mujoco.MjModel:

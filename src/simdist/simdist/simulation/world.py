@@ -7,10 +7,10 @@ uphill positive), a ``friction``, a ``rise`` (m, a step up where it begins), ``s
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -98,11 +98,16 @@ class WorldSpec:
             x, z = xs[-1], zs[-1]
         return np.array(xs), np.array(zs)
 
-    def distance(self, x: float) -> float:
-        """Metres of surface between ``progress_from`` and ``x``."""
+    @functools.cached_property
+    def _arc(self) -> tuple[Array, Array]:
+        """Corner points along x, and the metres of surface up to each; steps count nothing."""
         xs, zs = self.profile()
         lengths = np.hypot(np.diff(xs), np.where(np.diff(xs) > 0, np.diff(zs), 0.0))
-        along = np.concatenate([[0.0], np.cumsum(lengths)])
+        return xs, np.concatenate([[0.0], np.cumsum(lengths)])
+
+    def distance(self, x: float) -> float:
+        """Metres of surface between ``progress_from`` and ``x``."""
+        xs, along = self._arc
         return float(np.interp(x, xs, along) - np.interp(self.progress_from, xs, along))
 
 
@@ -188,18 +193,9 @@ def parse_world(name: str, data: Any) -> WorldSpec:
     )
 
 
-def available() -> tuple[str, ...]:
-    """Names of the worlds in config/worlds."""
-    return tuple(sorted(path.stem for path in (paths.config_dir() / "worlds").glob("*.yaml")))
-
-
 def load_world(name: str) -> WorldSpec:
     """The world called ``name``, or the one in the YAML file ``name``."""
-    path = Path(name) if name.endswith((".yaml", ".yml")) else None
-    if path is None:
-        if name not in available():
-            raise ConfigError(f"unknown world {name!r}; known worlds: {', '.join(available())}")
-        path = paths.config_dir() / "worlds" / f"{name}.yaml"
+    path = paths.world_file(name)
     try:
         data = yaml.safe_load(path.read_text())
     except (OSError, yaml.YAMLError) as error:
