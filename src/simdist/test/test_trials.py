@@ -101,6 +101,7 @@ def test_the_course_ramps_up_and_steers_back():
         (["--trials", "0"], "--trials must be at least 1, got 0"),
         (["--speeds", "9"], "--speeds must lie within"),
         (["--seconds", "-1"], "--seconds must lie in"),
+        (["--line", "-1"], "--line must lie in"),
     ],
 )
 def test_bad_arguments_are_one_clear_line_and_exit_code_2(arguments, message, capsys):
@@ -118,6 +119,39 @@ def test_help_lists_every_command(capsys):
     text = capsys.readouterr().out
     for command in cli.COMMANDS:
         assert command in text
+
+
+def test_a_trial_ends_at_the_line_with_exactly_its_progress():
+    driver = Constant(np.zeros(12))
+    config = TrialConfig(0.5, seed=0, seconds=1.0)
+    result = Trial(ROBOT, FLAT, LAYOUT, config, line=-0.5).run(driver)
+    assert result.reached
+    assert not result.fallen
+    assert result.progress == -0.5
+    assert len(driver.seen) == 1
+    missed = Trial(ROBOT, FLAT, LAYOUT, config, line=5.0).run(Constant(np.zeros(12)))
+    assert not missed.reached
+    assert missed.progress < 0.15
+
+
+def test_a_fall_before_the_line_is_no_success():
+    action = np.zeros(12)
+    action[[1, 7]], action[[2, 8]] = 6.0, -6.0
+    config = TrialConfig(0.5, seed=0, seconds=3.0)
+    result = Trial(ROBOT, FLAT, LAYOUT, config, line=5.0).run(Constant(action))
+    assert result.fallen
+    assert not result.reached
+
+
+def test_a_privileged_driver_is_shown_the_standing_robot_before_it_acts():
+    class Privileged(Constant):
+        def begin(self, simulation) -> None:
+            assert not self.seen
+            self.height = simulation.base_state().position[2]
+
+    driver = Privileged(np.zeros(12))
+    Trial(ROBOT, FLAT, LAYOUT, TrialConfig(0.5, seed=0, seconds=0.1)).run(driver)
+    assert 0.2 < driver.height < 0.4
 
 
 def test_slope_progress_counts_from_the_foot_of_the_ramp():

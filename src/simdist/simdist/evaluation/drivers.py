@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from simdist.observation import Observation
 from simdist.planning import MppiPlanner, PlannerConfig, PriorController
 from simdist.planning.loop import PlanningLoop
 from simdist.robots import RobotSpec
+from simdist.simulation.robot_simulation import RobotSimulation
 from simdist.types import ActionChunk
 from simdist.world_model.artefact import Artefact
 from simdist.world_model.state_encoder import StateEncoder
@@ -26,6 +27,15 @@ class Driver(Protocol):
     """Answers an observation with a chunk, for one robot."""
 
     def act(self, observation: Observation) -> ActionChunk: ...
+
+
+@runtime_checkable
+class PrivilegedDriver(Protocol):
+    """A driver that may look behind the sensors, at the simulation of the robot that it drives."""
+
+    def begin(self, simulation: RobotSimulation) -> None:
+        """A trial on ``simulation`` is about to start."""
+        ...
 
 
 class ModelDriver:

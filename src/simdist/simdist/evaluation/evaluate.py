@@ -22,18 +22,17 @@ from simdist.errors import ConfigError
 from simdist.evaluation.drivers import METHODS, driver_factory
 from simdist.evaluation.trials import Trial, TrialConfig, TrialResult
 from simdist.planning import PlannerConfig
-from simdist.simulation.world import load_world
+from simdist.simulation.world import WorldSpec, load_world
 from simdist.world_model.artefact import load_artefact
 
 SPEEDS = (0.4, 0.6, 0.8)  #: m/s, the paper's three commanded speeds
-DEFAULT_LINE = 2.0  #: m of progress that count as success
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """What to try: ``trials`` are spread over the speeds, each with a seed of its own."""
 
-    world: str
+    world: WorldSpec
     model: Path
     robot: str = "go1"
     methods: tuple[str, ...] = METHODS
@@ -43,8 +42,13 @@ class Evaluation:
     seconds: float = 10.0
     plan_every: int = 1
     delay_steps: int = 0
-    line: float = DEFAULT_LINE
+    line: float | None = None  #: m of progress that count as success; None for the world's own
     planner: PlannerConfig = field(default_factory=PlannerConfig)
+
+    @property
+    def line_m(self) -> float:
+        """Metres of progress that count as success."""
+        return self.world.success_line if self.line is None else self.line
 
     def trial_configs(self) -> list[TrialConfig]:
         """Speeds take turns; seeds repeat only across speeds, as in 3 speeds × 5 seeds."""
@@ -73,15 +77,13 @@ class Row:
 
     method: str
     results: tuple[TrialResult, ...]
-    line: float
 
     def to_dict(self) -> dict[str, Any]:
         progress = [r.progress for r in self.results]
-        success = [not r.fallen and r.progress >= self.line for r in self.results]
         return {
             "method": self.method,
             "trials": len(self.results),
-            "success": sum(success),
+            "success": sum(r.reached for r in self.results),
             "falls": sum(r.fallen for r in self.results),
             "progress_m": {
                 "mean": float(np.mean(progress)),
@@ -99,7 +101,8 @@ def _run(job: tuple[Evaluation, str, TrialConfig]) -> TrialResult:
     robot = robots.get(evaluation.robot)
     artefact = load_artefact(evaluation.model, robot)
     factory = driver_factory(method, artefact, robot, evaluation.planner, evaluation.delay_steps)
-    trial = Trial(robot, load_world(evaluation.world), artefact.contract.observation, config)
+    layout = artefact.contract.observation
+    trial = Trial(robot, evaluation.world, layout, config, line=evaluation.line_m)
     return trial.run(factory(config.seed))
 
 
@@ -118,11 +121,7 @@ def evaluate(evaluation: Evaluation, workers: int) -> list[Row]:
         with ProcessPoolExecutor(workers, mp_context=context) as pool:
             results = collect(pool.map(_run, jobs))
     return [
-        Row(
-            method,
-            tuple(results[i * evaluation.trials : (i + 1) * evaluation.trials]),
-            evaluation.line,
-        )
+        Row(method, tuple(results[i * evaluation.trials : (i + 1) * evaluation.trials]))
         for i, method in enumerate(evaluation.methods)
     ]
 
@@ -155,7 +154,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--speeds", nargs="+", type=float, default=list(SPEEDS), help="m/s")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=10.0, help="walked per trial")
-    parser.add_argument("--line", type=float, default=DEFAULT_LINE, help="m that count as success")
+    parser.add_argument(
+        "--line", type=float, help="m that count as success and end a trial (default: the world's)"
+    )
     parser.add_argument("--plan-every", type=int, default=1, help="control steps per plan")
     parser.add_argument(
         "--delay-steps", type=int, default=0, help="control steps until a plan reaches the robot"
@@ -183,12 +184,14 @@ def main(arguments: argparse.Namespace) -> int:
         raise ConfigError(f"--seconds must lie in (0, 600], got {arguments.seconds}")
     if not all(-1.0 <= speed <= 1.5 for speed in arguments.speeds):
         raise ConfigError(f"--speeds must lie within -1.0..1.5 m/s, got {arguments.speeds}")
+    if arguments.line is not None and not 0 < arguments.line <= 100:
+        raise ConfigError(f"--line must lie in (0, 100], got {arguments.line}")
     robot = robots.get(arguments.robot)
-    load_world(arguments.world)
+    world = load_world(arguments.world)
     model = paths.model_file(arguments.model)
     load_artefact(model, robot)
     evaluation = Evaluation(
-        world=arguments.world,
+        world=world,
         model=model,
         robot=arguments.robot,
         methods=tuple(arguments.methods),
@@ -207,7 +210,7 @@ def main(arguments: argparse.Namespace) -> int:
         "world": arguments.world,
         "model": arguments.model,
         "seed": arguments.seed,
-        "line_m": arguments.line,
+        "line_m": evaluation.line_m,
         "seconds": arguments.seconds,
         "plan_every": arguments.plan_every,
         "delay_steps": arguments.delay_steps,

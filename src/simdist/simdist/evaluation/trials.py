@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from simdist.evaluation.drivers import Driver
+from simdist.evaluation.drivers import Driver, PrivilegedDriver
 from simdist.observation import Observation, ObservationSpec, Observer, rotation_matrix
 from simdist.robots import RobotSpec
 from simdist.safety.executor import CommandExecutor, ExecutorConfig
@@ -38,7 +38,8 @@ class TrialConfig:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """Progress in metres along the course (at the fall, if there was one)."""
+    """Progress in metres along the course: at the end or at the fall, if there was one, but exactly
+    the line once that was reached."""
 
     speed: float
     seed: int
@@ -46,19 +47,26 @@ class TrialResult:
     fallen: bool
     seconds: float  #: walked
     velocity_error: float  #: m/s, mean |forward velocity - command| once up to speed
-    reason: str  #: why the trial ended early, or empty
+    reason: str  #: why the trial failed, or empty
+    reached: bool = False  #: whether the line was reached, necessarily before any fall
 
 
 class Trial:
     """A lockstep trial: the simulation waits for every chunk, so results do not depend on speed.
 
-    The command executor stands between driver and motors exactly as on a robot.
+    The command executor stands between driver and motors exactly as on a robot. The trial ends
+    early where the robot has made ``line`` metres of progress.
     """
 
     def __init__(
-        self, robot: RobotSpec, world: WorldSpec, layout: ObservationSpec, config: TrialConfig
+        self,
+        robot: RobotSpec,
+        world: WorldSpec,
+        layout: ObservationSpec,
+        config: TrialConfig,
+        line: float | None = None,
     ) -> None:
-        self.robot, self.config = robot, config
+        self.robot, self.config, self.line = robot, config, line
         self.simulation = RobotSimulation(robot, world, seed=config.seed)
         self._substeps = round(robot.control_dt * 1e9) // self.simulation.step_ns
         self._executor = CommandExecutor(
@@ -81,8 +89,10 @@ class Trial:
         simulation, config = self.simulation, self.config
         dt = self.robot.control_dt
         self._stand_up()
+        if isinstance(driver, PrivilegedDriver):
+            driver.begin(simulation)
         steps, reason, progress = round(config.seconds / dt), "", simulation.progress()
-        walked, errors = 0, list[float]()
+        walked, errors, reached = 0, list[float](), False
         under_way: deque[tuple[int, ActionChunk]] = deque()
         for walked in range(steps):
             observation = self._observe()
@@ -111,6 +121,9 @@ class Trial:
             if walked * dt >= UP_TO_SPEED_SECONDS:
                 velocity = simulation.base_state().linear_velocity[0]
                 errors.append(abs(float(velocity) - config.speed))
+            if self.line is not None and progress >= self.line:
+                progress, reached = self.line, True
+                break
         return TrialResult(
             speed=config.speed,
             seed=config.seed,
@@ -119,6 +132,7 @@ class Trial:
             seconds=(walked + 1) * dt,
             velocity_error=float(np.mean(errors)) if errors else float("nan"),
             reason=reason,
+            reached=reached,
         )
 
     def _stand_up(self) -> None:

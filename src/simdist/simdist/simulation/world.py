@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,8 @@ import yaml
 from simdist import paths
 from simdist.errors import ConfigError
 from simdist.types import Array
+
+NOMINAL_FRICTION = 0.8  #: in the middle of what pretraining draws from
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,12 @@ class Rough:
 
 @dataclass(frozen=True)
 class Softness:
-    """A compliant surface: MuJoCo's contact time constant (s) and damping ratio."""
+    """A soft pad level with its surroundings: MuJoCo's contact time constant (s) and damping
+    ratio, and the ``depth`` (m) below the surface at which firm ground begins."""
 
     time_constant: float = 0.06
     damping_ratio: float = 0.7
+    depth: float = 0.06
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,7 @@ class Strip:
 
     length: float
     slope: float = 0.0
-    friction: float = 0.8
+    friction: float = NOMINAL_FRICTION
     rise: float = 0.0
     softness: Softness | None = None
     rough: Rough | None = None
@@ -59,7 +63,7 @@ class Box:
     length: float
     width: float
     height: float
-    friction: float = 0.8
+    friction: float = NOMINAL_FRICTION
 
 
 @dataclass(frozen=True)
@@ -75,15 +79,28 @@ class RealityGaps:
 
 @dataclass(frozen=True)
 class WorldSpec:
-    """A named world; progress is measured along the surface from ``progress_from`` (m on x)."""
+    """A named world; progress is measured along the surface from ``progress_from`` (m on x), and
+    a robot that makes ``success_line`` metres of it without a fall has succeeded."""
 
     name: str
     description: str
     course: tuple[Strip, ...]
     progress_from: float = 0.0
+    success_line: float = 3.0
     width: float = 6.0  #: m, of sloped, soft and rough strips
     boxes: tuple[Box, ...] = ()
     gaps: RealityGaps = RealityGaps()
+
+    def nominal(self) -> WorldSpec:
+        """The same geometry as pretraining would have it: nominal friction, firm, no gaps."""
+        return replace(
+            self,
+            course=tuple(
+                replace(strip, friction=NOMINAL_FRICTION, softness=None) for strip in self.course
+            ),
+            boxes=tuple(replace(box, friction=NOMINAL_FRICTION) for box in self.boxes),
+            gaps=RealityGaps(),
+        )
 
     def profile(self) -> tuple[Array, Array]:
         """Corner points of the ground along x: ``x (2k,)`` and height ``z (2k,)`` in m."""
@@ -147,9 +164,18 @@ def _strip(data: Any, where: str) -> Strip:
         raise ConfigError(f"{where}.slope must lie within +-60 degrees, got {strip.slope}")
     if not 0 < strip.friction <= 2:
         raise ConfigError(f"{where}.friction must lie in (0, 2], got {strip.friction}")
+    if strip.softness:
+        _refuse_impossible_softness(strip.softness, f"{where}.softness")
     if strip.rough and strip.slope:
         raise ConfigError(f"{where}: rough ground must be level, got slope {strip.slope}")
     return strip
+
+
+def _refuse_impossible_softness(softness: Softness, where: str) -> None:
+    for name, most in (("time_constant", 1.0), ("damping_ratio", 10.0), ("depth", 0.2)):
+        value = getattr(softness, name)
+        if not 0 < value <= most:
+            raise ConfigError(f"{where}.{name} must lie in (0, {most:g}], got {value}")
 
 
 def _refuse_below_floor(name: str, strips: tuple[Strip, ...]) -> None:
@@ -179,7 +205,7 @@ def parse_world(name: str, data: Any) -> WorldSpec:
     gaps = dict(data.pop("gaps", {}))
     if "trunk_offset" in gaps:
         gaps["trunk_offset"] = tuple(float(v) for v in gaps["trunk_offset"])
-    return _build(
+    world = _build(
         WorldSpec,
         {
             **data,
@@ -191,6 +217,11 @@ def parse_world(name: str, data: Any) -> WorldSpec:
         },
         f"world {name!r}",
     )
+    if world.success_line <= 0:
+        raise ConfigError(
+            f"world {name!r}: success_line must be positive, got {world.success_line}"
+        )
+    return world
 
 
 def load_world(name: str) -> WorldSpec:
