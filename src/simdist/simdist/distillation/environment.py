@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
+from simdist.distillation.signals import ACTION_LIMIT, fallen, privileged_inputs, reward_terms
 from simdist.observation import ObservationBuilder, ObservationSpec
 from simdist.observation.spec import legged_observation
 from simdist.robots import RobotSpec
@@ -16,7 +17,6 @@ from simdist.simulation.robot_model import FAST_SOLVER, Solver
 from simdist.tasks import CommandRanges, LocomotionTask
 from simdist.types import Array, Flags, Rows
 
-ACTION_LIMIT = 8.0  #: beyond every joint limit of the robots here; keeps the network's input sane
 COMMAND_INTERVAL = 10.0  #: s between new commands within an episode
 LEFT_RIGHT = np.array([1, 0, 3, 2])  #: foot order after mirroring (FR, FL, RR, RL)
 
@@ -93,24 +93,14 @@ class LocomotionEnvironment:
         return self.simulation.height_scan(self._scan_points, self.spec.scan.offset)
 
     def get_observations(self) -> TensorDict:
-        simulation, clean = self.simulation, self.proprioception()
+        clean = self.proprioception()
         seen = clean
         if self.noise:
             seen = clean + self._noise_std * self.rng.standard_normal(clean.shape)
         task_inputs = [self.command, self.action]
-        privileged = [
-            simulation.foot_force * 0.02,
-            simulation.foot_height * 5.0,
-            simulation.contact,
-            simulation.friction[:, None],
-            simulation.trunk_mass_added[:, None],
-            simulation.kp_factor[:, None] - 1.0,
-            simulation.kd_factor[:, None] - 1.0,
-            simulation.slope[:, None] * 3.0,
-        ]
         tensors = {
             "policy": np.concatenate([seen, *task_inputs], 1),
-            "critic": np.concatenate([clean, *task_inputs, *privileged], 1),
+            "critic": np.concatenate([clean, *task_inputs, privileged_inputs(self.simulation)], 1),
         }
         return TensorDict(
             {k: torch.from_numpy(v.astype(np.float32)) for k, v in tensors.items()},
@@ -129,25 +119,17 @@ class LocomotionEnvironment:
         simulation.step(self.robot.target(self.action))
         self.clock += dt
         self.episode_length_buf += 1
-        gravity = -simulation.rotation[:, 2, :]
-        terms = self.task.terms(
+        terms = reward_terms(
+            self.task,
+            simulation,
             command=self.command,
-            linear_velocity=simulation.linear_velocity,
-            angular_velocity=simulation.angular_velocity,
-            gravity=gravity,
-            joint_position=simulation.joint_position,
-            joint_acceleration=(simulation.joint_velocity - velocity) / dt,
-            joint_torque=simulation.joint_torque,
             action=self.action,
             previous_action=previous,
-            contact=simulation.contact,
-            foot_height=simulation.foot_height,
+            previous_velocity=velocity,
             phase=2 * np.pi * self.clock / self.spec.gait_period,
         )
         reward = np.where(simulation.diverged, 0.0, self.task.reward(terms))
-        self.fell = simulation.diverged | self.task.fallen(
-            gravity, simulation.base_height, simulation.trunk_force
-        )
+        self.fell = fallen(self.task, simulation)
         timed_out = (self.episode_length_buf.numpy() >= self.max_episode_length) & ~self.fell
         done = self.fell | timed_out
         error = np.linalg.norm(self.command[:, :2] - simulation.linear_velocity[:, :2], axis=1)

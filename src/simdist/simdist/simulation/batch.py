@@ -5,13 +5,11 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
-import mujoco
 import numpy as np
-from mujoco import rollout
 
-from simdist.observation import rotation_matrix
 from simdist.robots import RobotSpec
-from simdist.simulation.robot_model import SensorAddresses, Solver, foot_geoms
+from simdist.simulation.robot_model import Solver, foot_geoms
+from simdist.simulation.rollout_batch import RolloutBatch
 from simdist.simulation.training_terrain import TrainingTerrain, place_terrain, training_model
 from simdist.types import Array, Rows
 
@@ -30,14 +28,10 @@ class Randomisation:
     push_interval: float = 6.0  #: s, mean time between kicks
 
 
-class BatchSimulation:
-    """``count`` robots, each with its own model, stepped together by ``threads`` threads.
+class BatchSimulation(RolloutBatch):
+    """``count`` robots, each with its own model and ground, stepped together by ``threads`` threads.
 
-    After :meth:`step` or :meth:`reset` the attributes hold the present state, all in robot order:
-    ``position (N, 3)``, ``orientation (N, 4)``, ``linear_velocity`` and ``angular_velocity
-    (N, 3)`` in the base frame, ``joint_position``, ``joint_velocity``, ``joint_torque (N, n)``,
-    ``foot_height (N, feet)`` above ground, ``contact (N, feet)``, ``foot_force (N, feet)``,
-    ``trunk_force (N,)`` (largest during the step) and ``base_height (N,)`` above ground.
+    What is known after a step: see :class:`~simdist.simulation.rollout_batch.RolloutBatch`.
     """
 
     def __init__(
@@ -51,34 +45,17 @@ class BatchSimulation:
         randomisation: Randomisation,
         rng: np.random.Generator,
     ) -> None:
-        self.robot, self.count, self.rng, self.ranges = robot, count, rng, randomisation
-        self.substeps = round(robot.control_dt / solver.timestep)
+        self.rng, self.ranges = rng, randomisation
         self.terrain = TrainingTerrain.create(count, rough_fraction, rng)
         base = training_model(robot, solver)
-        self._models = [copy.copy(base) for _ in range(count)]
+        models = [copy.copy(base) for _ in range(count)]
         for row in np.flatnonzero(self.terrain.is_rough):
-            place_terrain(self._models[row], self.terrain, int(row))
-        self._data = [mujoco.MjData(base) for _ in range(threads)]
-        self._rollout = rollout.Rollout(nthread=threads if threads > 1 else 0)
-        size = mujoco.mj_stateSize(base, mujoco.mjtState.mjSTATE_FULLPHYSICS)
-        self._state = np.zeros((count, size))
-        self._states = np.empty((count, self.substeps, size))
-        self._sensors = np.zeros((count, self.substeps, base.nsensordata))
-        self._targets = np.empty((count, self.substeps, robot.joint_count))
-        self._addresses = SensorAddresses.of(base, robot)
+            place_terrain(models[row], self.terrain, int(row))
+        super().__init__(robot, models, threads=threads)
         self._feet = foot_geoms(base, robot)
         self._trunk = base.body(robot.base_body).id
         self._trunk_mass = float(base.body_mass[self._trunk])
         self._trunk_inertia = base.body_inertia[self._trunk].copy()
-        joints = robot.joint_count
-        self._qpos = slice(1, 8 + joints)  # state = time, qpos, qvel
-        self._qvel = slice(8 + joints, 14 + 2 * joints)
-        self.friction = np.zeros(count)
-        self.trunk_mass_added = np.zeros(count)
-        self.kp_factor, self.kd_factor = np.ones(count), np.ones(count)
-        self.slope = np.zeros(count)  #: rad
-        self.joint_torque = np.zeros((count, joints))
-        self.diverged = np.zeros(count, bool)
         self.reset(np.arange(count))
 
     def reset(self, rows: Rows) -> None:
@@ -138,30 +115,7 @@ class BatchSimulation:
     def step(self, targets: Array) -> None:
         """Advance every robot by one control step towards joint ``targets (N, n)`` rad."""
         self._push()
-        self._targets[:] = targets[:, None, :]
-        self._rollout.rollout(
-            self._models,
-            self._data,
-            self._state,
-            self._targets,
-            nstep=self.substeps,
-            skip_checks=True,
-            state=self._states,
-            sensordata=self._sensors,
-        )
-        self._state[:] = self._states[:, -1]
-        self.diverged = ~np.isfinite(self._state).all(1)
-        self.diverged |= np.abs(self._state[:, self._qvel]).max(1) > 200.0
-        if self.diverged.any():
-            self._state[self.diverged, 1:] = 0.0
-            self._state[self.diverged, 4] = 1.0
-            self._sensors[self.diverged] = 0.0
-        self._derive()
-        torque = (self.kp_factor[:, None] * self.robot.kp) * (targets - self.joint_position) - (
-            self.kd_factor[:, None] * self.robot.kd
-        ) * self.joint_velocity
-        limit = self.robot.torque_limit
-        self.joint_torque = np.clip(torque, -limit, limit)
+        self._advance(targets)
 
     def _push(self) -> None:
         probability = self.robot.control_dt / self.ranges.push_interval
@@ -171,26 +125,8 @@ class BatchSimulation:
             -self.ranges.push, self.ranges.push, (len(rows), 2)
         )
 
-    def _derive(self) -> None:
-        qpos, qvel = self._state[:, self._qpos], self._state[:, self._qvel]
-        self.position, self.joint_position = qpos[:, :3], qpos[:, 7:]
-        self.orientation = qpos[:, 3:7] / np.linalg.norm(qpos[:, 3:7], axis=1, keepdims=True)
-        self.rotation = rotation_matrix(self.orientation)
-        self.linear_velocity = np.einsum("nji,nj->ni", self.rotation, qvel[:, :3])
-        self.angular_velocity, self.joint_velocity = qvel[:, 3:6], qvel[:, 6:]
-        sensors = self._sensors[:, -1]
-        feet = sensors[:, self._addresses.foot_position].reshape(self.count, -1, 3)
-        rows = np.arange(self.count)
-        ground = self.terrain.height(
-            rows,
-            np.concatenate([feet[:, :, 0], self.position[:, :1]], 1),
-            np.concatenate([feet[:, :, 1], self.position[:, 1:2]], 1),
-        )
-        self.foot_height = feet[:, :, 2] - ground[:, :-1] - self.robot.foot_radius
-        self.base_height = self.position[:, 2] - ground[:, -1]
-        self.foot_force = sensors[:, self._addresses.foot_force]
-        self.contact = self._sensors[:, :, self._addresses.foot_force].max(1) > 1.0
-        self.trunk_force = self._sensors[:, :, self._addresses.trunk_force].max(1)
+    def _ground_height(self, x: Array, y: Array) -> Array:
+        return self.terrain.height(np.arange(self.count), x, y)
 
     def height_scan(self, points: Array, offset: float) -> Array:
         """Height scans ``(N, k)`` in m on grid ``points (k, 2)`` of the level heading frame."""
@@ -198,5 +134,5 @@ class BatchSimulation:
         cosine, sine = np.cos(yaw), np.sin(yaw)
         x = self.position[:, :1] + points[:, 0] * cosine - points[:, 1] * sine
         y = self.position[:, 1:2] + points[:, 0] * sine + points[:, 1] * cosine
-        ground = self.terrain.height(np.arange(self.count), x, y)
+        ground = self._ground_height(x, y)
         return self.position[:, 2:3] - ground - offset

@@ -9,10 +9,11 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
-from simdist.errors import ConfigError, SimulationError
+from simdist.errors import SimulationError
 from simdist.observation import ScanGrid, rotation_matrix
 from simdist.observation.spec import legged_observation
 from simdist.robots import RobotSpec
+from simdist.simulation.gaps import apply_gaps
 from simdist.simulation.robot_model import REALTIME_SOLVER, SensorAddresses, Solver
 from simdist.simulation.scene import Ground, compose
 from simdist.simulation.world import WorldSpec
@@ -43,8 +44,7 @@ class RobotSimulation:
         self.data = mujoco.MjData(self.model)
         self.step_ns = round(solver.timestep * 1e9)
         self._addresses = SensorAddresses.of(self.model, robot)
-        self._strength = np.ones(robot.joint_count)
-        self._apply_gaps()
+        self._strength = apply_gaps(self.model, robot, world)
         self._delay_steps = round(world.gaps.action_delay / solver.timestep)
         self._noise = {
             f.name: f.noise_std * world.gaps.sensor_noise
@@ -52,27 +52,6 @@ class RobotSimulation:
         }
         self._points_of: dict[ScanGrid, Array] = {}
         self.reset(seed)
-
-    def _apply_gaps(self) -> None:
-        gaps, robot, model = self.world.gaps, self.robot, self.model
-        for joint, factor in gaps.motor_strength.items():
-            if joint not in robot.joint_names:
-                raise ConfigError(
-                    f"world {self.world.name!r}: motor_strength names joint {joint!r}, which "
-                    f"{robot.name} does not have; its joints: {', '.join(robot.joint_names)}"
-                )
-            self._strength[robot.joint_names.index(joint)] = factor
-        limit = robot.torque_limit * self._strength
-        model.actuator_forcerange[:] = np.stack([-limit, limit], axis=1)
-        if gaps.trunk_mass:
-            body = model.body(robot.base_body).id
-            mass, offset = model.body_mass[body], np.array(gaps.trunk_offset)
-            model.body_ipos[body] = (mass * model.body_ipos[body] + gaps.trunk_mass * offset) / (
-                mass + gaps.trunk_mass
-            )
-            model.body_inertia[body] *= (mass + gaps.trunk_mass) / mass
-            model.body_mass[body] = mass + gaps.trunk_mass
-            mujoco.mj_setConst(model, self.data)
 
     def reset(self, seed: int, *, lying: bool = False) -> None:
         """Put the robot at the start, standing or lying, with a little variation from ``seed``."""
@@ -117,6 +96,15 @@ class RobotSimulation:
             np.abs(data.qvel).max() < DIVERGED_VELOCITY
         ):
             self._dump(command)
+
+    def targets_under_way(self) -> Array:
+        """Joint targets ``(k, n)`` rad that were commanded and, by the delay gap, will act in the
+        next ``k`` physics steps, the first of them first."""
+        waiting = [command.position for command in self._commands]
+        late = self._delay_steps - len(waiting)  # at the start the first command acts at once
+        if waiting and late > 0:
+            waiting = [waiting[0]] * late + waiting
+        return np.array(waiting).reshape(-1, self.robot.joint_count)
 
     def _dump(self, command: JointCommand) -> None:
         with tempfile.NamedTemporaryFile(
