@@ -17,6 +17,7 @@ COMMANDS = {
     "collect": ("simdist.distillation.collect", "record mixed-quality data with the expert"),
     "pretrain": ("simdist.distillation.pretrain", "learn a world model from recorded data"),
     "evaluate": ("simdist.evaluation.evaluate", "closed-loop trials in a simulated world"),
+    "report": ("simdist.evaluation.report", "one page about experiments, with figures"),
     "finetune": ("simdist.adaptation.offline", "relearn the dynamics from rosbags"),
 }
 

@@ -6,7 +6,6 @@ found and what is allowed.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from simdist.errors import ConfigError
+from simdist.evaluation.results import read_json
 from simdist.types import Array
 
 SWEEP_FORMAT = "simdist-sweep-1"
@@ -27,14 +27,9 @@ LABELS = ("before", "after")  #: of finetuning
 T = TypeVar("T")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in ``path``; raises ConfigError where there is none."""
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: {error}; give a results file") from error
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in ``path``, its numbers finite; raises ConfigError where there is none."""
+    data = read_json(path)
     if not isinstance(data, dict):
         raise ConfigError(
             f"{path}: must hold a JSON object with a 'format', got {type(data).__name__}"
@@ -270,7 +265,7 @@ class LatentSlip:
 
 def load(path: Path, wanted: str, parse: Callable[[Mapping[str, Any], Path], T]) -> T:
     """Read ``path``, which must be of format ``wanted``; raises ConfigError."""
-    data = read_json(path)
+    data = read_object(path)
     if data.get("format") != wanted:
         raise ConfigError(f"{path}: format must be {wanted!r}, got {data.get('format')!r}")
     return parse(data, path)
