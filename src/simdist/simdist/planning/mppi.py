@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from simdist.planning.backends import BackendFactory, PlanBackend, choose
+from simdist.planning.backends import BackendFactory, PlanBackend, PlanningProblem, choose
 from simdist.planning.config import PlannerConfig
 from simdist.planning.plan import Numbers, Plan, PlanningError
 from simdist.robots import RobotSpec
@@ -103,41 +103,63 @@ class MppiPlanner:
         self._remember(policy)
         first = self._committed(committed, policy)
         prior = self._admissible(policy[:, None], first)[:, 0]
-        mean = prior + config.anchor * self._shifted_deviation(elapsed)
+        mean = config.anchor * self._shifted_deviation(elapsed)
         std = torch.full_like(mean, config.std)
 
         # The last samples belong to the policy and do not change, so they are scored once, together
         # with the first samples around the mean.
-        actions = torch.empty(prior.shape[0], config.samples, *prior.shape[1:])
-        returns = torch.empty(prior.shape[0], config.samples)
+        shape = prior.shape[0], config.samples, *prior.shape[1:]
+        deviations, actions = torch.empty(shape), torch.empty(shape)
+        returns = torch.empty(shape[:2])
         around_mean = slice(0, config.samples - config.prior_samples)
         around_prior = slice(around_mean.stop, config.samples)
-        samples = prior[:, None] + config.std * self._noise(config.prior_samples)
-        samples[:, -1] = prior
-        actions[:, around_prior] = self._admissible(samples, first)
+        deviations[:, around_prior] = config.std * self._noise(config.prior_samples)
+        deviations[:, -1] = 0.0
 
         dropped = torch.zeros(len(prior), dtype=torch.long)
         weights = torch.zeros_like(returns)
+        plan = prior
         unscored = slice(None)
         for _ in range(config.iterations):
             samples = mean[:, None] + std[:, None] * self._noise(around_mean.stop)
             samples[:, 0] = mean
-            actions[:, around_mean] = self._admissible(samples, first)
-            returns[:, unscored] = problem.returns(actions[:, unscored])
+            deviations[:, around_mean] = samples
+            scored = self._score(problem, deviations[:, unscored], prior, first)
+            actions[:, unscored], deviations[:, unscored], returns[:, unscored] = scored
             dropped += (~returns[:, unscored].isfinite()).sum(1)
             unscored = around_mean
 
             weights = _weights(returns, config.temperature, config.elites)
-            mean = torch.einsum("bn,bnta->bta", weights, actions)
-            variance = torch.einsum("bn,bnta->bta", weights, (actions - mean[:, None]).square())
-            std = variance.sqrt().clamp(config.std_min, config.std_max)
+            plan = torch.einsum("bn,bnta->bta", weights, actions)
+            mean = torch.einsum("bn,bnta->bta", weights, deviations)
+            spread = (deviations - mean[:, None]).square()
+            std = torch.einsum("bn,bnta->bta", weights, spread).sqrt()
+            std = std.clamp(config.std_min, config.std_max)
             # Without any finite return the weights are all zero, and zero is no plan.
-            mean = torch.where(returns.isfinite().any(1)[:, None, None], mean, prior)
+            some = returns.isfinite().any(1)[:, None, None]
+            plan, mean = torch.where(some, plan, prior), torch.where(some, mean, 0.0)
             # A weighted mean of admissible samples is admissible up to rounding.
-            mean = self._admissible(mean[:, None], first)[:, 0]
+            plan = self._admissible(plan[:, None], first)[:, 0]
 
-        self._deviation = mean - prior
-        return self._answer(mean, prior, returns, weights, dropped)
+        self._deviation = mean
+        return self._answer(plan, prior, returns, weights, dropped)
+
+    def _score(
+        self, problem: PlanningProblem, deviations: Tensor, prior: Tensor, first: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Actions, deviations and returns of samples that deviate ``(B, N, T, A)`` from the policy.
+
+        Without feedback the policy is the prior's sequence, and deviations are what the limits
+        leave of them. In closed loop only the first actions come from the prior; from then on the
+        reactive policy answers what the model predicts, and deviations are added to its answers.
+        """
+        if not self.config.closed_loop:
+            actions = self._admissible(prior[:, None] + deviations, first)
+            return actions, actions - prior[:, None], problem.returns(actions)
+        head = slice(0, 1 if first is None else first.shape[1])
+        begin = self._admissible(prior[:, None, head] + deviations[:, :, head], first)
+        actions, returns = problem.follow(deviations, begin, self._limits)
+        return actions, deviations, returns
 
     def _answer(
         self, mean: Tensor, prior: Tensor, returns: Tensor, weights: Tensor, dropped: Tensor

@@ -90,6 +90,18 @@ class SelfAttention(nn.Module):
         return self.output(attend(query, key, value, None).transpose(1, 2).flatten(2))
 
 
+    def extend(self, x: Tensor, past: list[Tensor]) -> Tensor:
+        """What :meth:`forward` with a causal mask gives for the newest element ``x (B, 1, D)``;
+        ``past`` holds the keys and values of those before it and takes its own."""
+        batch, _, width = x.shape
+        projected = self.query_key_value(x).view(batch, 1, 3, self.heads, width // self.heads)
+        query, key, value = projected.permute(2, 0, 3, 1, 4).unbind(0)
+        if past:
+            key, value = torch.cat([past[0], key], 2), torch.cat([past[1], value], 2)
+        past[:] = key, value
+        return self.output(attend(query, key, value, None).transpose(1, 2).flatten(2))
+
+
 class CrossAttention(nn.Module):
     """Multi-head attention to a context whose keys and values are computed once.
 
@@ -158,6 +170,14 @@ class DecoderLayer(nn.Module):
 
     def forward(self, x: Tensor, keys: tuple[Tensor, Tensor], bias: Tensor) -> Tensor:
         x = self.attention_norm(x + self.attention(x, bias))
+        return self._look_and_feed(x, keys)
+
+    def extend(self, x: Tensor, keys: tuple[Tensor, Tensor], past: list[Tensor]) -> Tensor:
+        """The newest element ``(B, 1, D)`` of what :meth:`forward` gives."""
+        x = self.attention_norm(x + self.attention.extend(x, past))
+        return self._look_and_feed(x, keys)
+
+    def _look_and_feed(self, x: Tensor, keys: tuple[Tensor, Tensor]) -> Tensor:
         x = self.cross_norm(x + self.cross_attention(x, *keys))
         return self.output_norm(x + self.feed_forward(x))
 
@@ -196,6 +216,15 @@ class CausalDecoder(nn.Module):
             x = layer(x, layer_keys, bias)
         return x
 
+    def extend(self, x: Tensor, keys: ContextKeys, past: list[list[Tensor]]) -> Tensor:
+        """Decode one more element ``(B, 1, D)`` of sequences begun with an empty ``past``, which
+        is filled as they grow: the same result as decoding whole sequences at once."""
+        if not past:
+            past.extend([] for _ in self.layers)
+        for layer, layer_keys, layer_past in zip(self._stack(), keys.layers, past, strict=True):
+            x = layer.extend(x, layer_keys, layer_past)
+        return x
+
     def _stack(self) -> list[DecoderLayer]:
         return [layer for layer in self.layers if isinstance(layer, DecoderLayer)]
 
@@ -215,3 +244,7 @@ class SequenceEmbedding(nn.Module):
                 f"{self.position.shape[0]}"
             )
         return self.projection(x) + self.position[: x.shape[-2]]
+
+    def at(self, x: Tensor, step: int) -> Tensor:
+        """The embedding ``(B, 1, width)`` of ``x (B, inputs)`` as element ``step``."""
+        return (self.projection(x) + self.position[step])[:, None]

@@ -17,6 +17,7 @@ class WorldModelConfig:
 
     ``scan_shape`` is the ``(nx, ny)`` grid of the height scan; ``history`` counts past steps and
     ``horizon`` predicted ones; ``*_factor`` are widths of hidden layers in units of the latent.
+    ``reactive_hidden`` are the hidden layers of the reactive policy; without any the model has none.
     """
 
     proprio_dim: int = 35
@@ -36,12 +37,13 @@ class WorldModelConfig:
     encoder_ff_factor: int = 2
     cnn_channels: tuple[int, ...] = (8, 16)
     scan_hidden: tuple[int, ...] = (64,)
+    reactive_hidden: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
             values = value if isinstance(value, tuple) else (value,)
-            if not values or any(
+            if (not values and field.name != "reactive_hidden") or any(
                 type(item) is not int or not 1 <= item <= MAX_SIZE for item in values
             ):
                 raise ContractError(
@@ -67,15 +69,20 @@ class WorldModelConfig:
         return 2 * self.history + 1
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        data = asdict(self)
+        # Contracts of models without a reactive policy are older than the field.
+        if not self.reactive_hidden:
+            del data["reactive_hidden"]
+        return data
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> WorldModelConfig:
         """Inverse of :meth:`to_dict` (lists from JSON become tuples); raises ContractError."""
         known = {field.name for field in fields(WorldModelConfig)}
-        if set(data) != known:
+        missing = known - set(data) - {"reactive_hidden"}
+        if missing or set(data) - known:
             raise ContractError(
-                f"network sizes do not match this version: missing {sorted(known - set(data))}, "
+                f"network sizes do not match this version: missing {sorted(missing)}, "
                 f"unknown {sorted(set(data) - known)}"
             )
         values: dict[str, Any] = {

@@ -20,6 +20,7 @@ from simdist.world_model.attention import (
     CausalDecoder,
     ContextKeys,
     EncoderLayer,
+    Mlp,
     SequenceEmbedding,
 )
 from simdist.world_model.config import WorldModelConfig
@@ -51,6 +52,26 @@ class LatentDynamics(nn.Module):
         """Latents ``(N, T, D)`` after each action ``(N, T, A)``."""
         return self.scaled(context, self._scale("action", actions))
 
+    def begin(self, context: ContextKeys) -> LatentRollout:
+        """Predict step by step, where later actions depend on earlier latents."""
+        return LatentRollout(self, context)
+
+
+class LatentRollout:
+    """Sequences under way: :meth:`step` by step the same latents as all actions at once give."""
+
+    def __init__(self, dynamics: LatentDynamics, context: ContextKeys) -> None:
+        self._dynamics, self._context = dynamics, context
+        self._past: list[list[Tensor]] = []
+        self._steps = 0
+
+    def step(self, action: Tensor) -> Tensor:
+        """Latents ``(N, D)`` after the next actions ``(N, A)``."""
+        dynamics = self._dynamics
+        x = dynamics.embedding.at(dynamics._scale("action", action), self._steps)
+        self._steps += 1
+        return dynamics.decoder.extend(x, self._context, self._past)[:, 0]
+
 
 class PolicyPrior(nn.Module):
     """Predicts the expert's next T actions from the context and the commands."""
@@ -74,6 +95,32 @@ class PolicyPrior(nn.Module):
     def forward(self, context: Tensor | ContextKeys, commands: Tensor) -> Tensor:
         """Actions ``(N, T, A)`` for the commands ``(N, T, C)`` at the times of those actions."""
         scaled = self.scaled(context, self._scale("command", commands))
+        return self._unscale("action", scaled)
+
+
+class ReactivePolicy(nn.Module):
+    """The expert's next action from a single latent, which may be a predicted one.
+
+    The prior answers an observed history with a whole sequence and cannot know what the planner
+    makes of it. The reactive policy can be asked again at every imagined step: a plan around it is
+    a correction of a policy that keeps reacting, not of a fixed sequence of actions.
+    """
+
+    def __init__(self, config: WorldModelConfig, scaler: Scaler) -> None:
+        super().__init__()
+        inputs = config.latent_dim + config.action_dim + config.command_dim
+        self.network = Mlp((inputs, *config.reactive_hidden, config.action_dim))
+        self._scale, self._unscale = scaler.scale, scaler.unscale
+
+    def scaled(self, latent: Tensor, previous_action: Tensor, command: Tensor) -> Tensor:
+        return self.network(torch.cat([latent, previous_action, command], dim=-1))
+
+    def forward(self, latent: Tensor, previous_action: Tensor, command: Tensor) -> Tensor:
+        """Actions ``(..., A)`` for latents ``(..., D)``, the actions played before them
+        ``(..., A)`` and commands ``(..., C)``."""
+        scaled = self.scaled(
+            latent, self._scale("action", previous_action), self._scale("command", command)
+        )
         return self._unscale("action", scaled)
 
 
@@ -184,6 +231,7 @@ class WorldModel(nn.Module):
         self.reward = RewardHead(config, self.scaler)
         self.value = ValueHead(config, self.scaler)
         self.policy = PolicyPrior(config, self.scaler)
+        self.reactive = ReactivePolicy(config, self.scaler) if config.reactive_hidden else None
 
     def encode(
         self, proprio_history: Tensor, scan: Tensor, action_history: Tensor

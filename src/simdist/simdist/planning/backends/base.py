@@ -23,6 +23,17 @@ class PlanningProblem(Protocol):
         ``sum_t discount^t r_t + discount^T v_T``. Non-finite where the model fails."""
         ...
 
+    def follow(
+        self,
+        deviations: torch.Tensor,
+        first: torch.Tensor,
+        limits: tuple[torch.Tensor, torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Actions ``(B, N, T, A)`` of the reactive policy, asked again at every predicted latent,
+        plus ``deviations (B, N, T, A)``, within ``limits`` (two of ``(A,)``), and their returns
+        ``(B, N)``. Sequences begin with the given actions ``first (B, N, d, A)``, ``d >= 1``."""
+        ...
+
 
 class PlanBackend(Protocol):
     """The returns of one world model, on one kind of processor."""

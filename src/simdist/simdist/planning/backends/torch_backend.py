@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from simdist.planning.backends.base import PlanningProblem
+from simdist.planning.plan import PlanningError
 
 if TYPE_CHECKING:
     from simdist.world_model.network import WorldModel
@@ -53,15 +54,46 @@ class _TorchProblem:
 
     @torch.inference_mode()
     def returns(self, actions: torch.Tensor) -> torch.Tensor:
-        robots, samples = actions.shape[:2]
         # Sequences of one robot stay together: sequence n belongs to context n // samples.
         sequences = actions.flatten(0, 1)
-        # With one robot its commands are broadcast instead of copied.
-        commands = self._commands
-        if robots > 1:
-            commands = commands.repeat_interleave(samples, 0)
         latents = self._model.dynamics(self._keys, sequences)
+        return self._score(sequences, latents).view(actions.shape[:2])
+
+    @torch.inference_mode()
+    def follow(
+        self,
+        deviations: torch.Tensor,
+        first: torch.Tensor,
+        limits: tuple[torch.Tensor, torch.Tensor],
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        policy = self._model.reactive
+        if policy is None:
+            raise PlanningError(
+                "the model has no reactive policy to plan around; make one with "
+                "'simdist refine-policy', or set the planner's closed_loop to false"
+            )
+        robots, samples, horizon = deviations.shape[:3]
+        deviations, given = deviations.flatten(0, 1), first.flatten(0, 1)
+        command = self._commands[:, 0].repeat_interleave(samples, 0)
+        rollout = self._model.dynamics.begin(self._keys)
+        actions, latents = [], []
+        for step in range(horizon):
+            if step < given.shape[1]:
+                action = given[:, step]
+            else:
+                action = policy(latents[-1], actions[-1], command) + deviations[:, step]
+                action = action.clamp(*limits)
+            actions.append(action)
+            latents.append(rollout.step(action))
+        sequences = torch.stack(actions, 1)
+        returns = self._score(sequences, torch.stack(latents, 1))
+        return sequences.view(robots, samples, horizon, -1), returns.view(robots, samples)
+
+    def _score(self, sequences: torch.Tensor, latents: torch.Tensor) -> torch.Tensor:
+        # With one robot its commands are broadcast instead of copied.
+        commands, robots = self._commands, self._latent.shape[0]
+        if robots > 1:
+            commands = commands.repeat_interleave(sequences.shape[0] // robots, 0)
         rewards = self._model.reward(self._latent, latents, sequences, commands)
         value = self._model.value.last(latents, commands)
-        returns = rewards @ self._discounts[:-1] + self._discounts[-1] * value
-        return returns.view(robots, samples)
+        return rewards @ self._discounts[:-1] + self._discounts[-1] * value
