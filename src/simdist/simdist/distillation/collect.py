@@ -4,6 +4,11 @@ Following the paper, half of the episodes are driven by the expert and half by c
 its training; bursts of noise are added to the actions for a while and then left out for a while,
 so that the data holds both the consequences of odd actions and the recoveries from them. For every
 state the expert's own action is stored as well: it is the label of the policy head.
+
+Slippery shards are for the policy heads alone (role ``policy_only``): there the expert and the
+policy head of a world model take turns on ground below the friction that the world model is trained
+on. Dynamics, reward and value never learn from them, so what has to be relearned on a robot stays
+unknown; but a policy that imitates the expert there as well is a sound start for planning.
 """
 
 from __future__ import annotations
@@ -21,10 +26,14 @@ from tqdm import tqdm
 from simdist import robots
 from simdist.distillation.environment import ACTION_LIMIT, LocomotionEnvironment
 from simdist.distillation.policy import ExpertPolicy
+from simdist.distillation.prior import BatchPrior
 from simdist.errors import ConfigError
+from simdist.paths import model_file
+from simdist.simulation.batch import Randomisation
 from simdist.simulation.robot_model import BATCH_SOLVER
 from simdist.tasks import CommandRanges
 from simdist.types import Array, Flags, Rows
+from simdist.world_model.artefact import load_artefact
 
 
 @dataclass(frozen=True)
@@ -34,6 +43,9 @@ class Mixture:
     expert_fraction: float
     noise_levels: tuple[float, ...]  #: largest standard deviation per burst, action units
     noised_fraction: float  #: of the robots that start within a burst
+    prior_fraction: float = 0.0  #: of the episodes, driven by a world model's policy head
+    role: str = "all"  #: what may learn from it, see distillation.windows.ROLES
+    randomisation: Randomisation = Randomisation()
     burst_steps: tuple[int, int] = (1, 50)
     calm_steps: tuple[int, int] = (25, 300)
 
@@ -41,6 +53,14 @@ class Mixture:
 MIXTURES = {
     "mixed": Mixture(expert_fraction=0.5, noise_levels=(0.3, 0.6, 1.2, 2.5), noised_fraction=0.5),
     "near_expert": Mixture(expert_fraction=0.8, noise_levels=(0.1, 0.2, 0.4), noised_fraction=0.5),
+    "slippery": Mixture(
+        expert_fraction=0.5,
+        prior_fraction=0.5,
+        noise_levels=(0.1, 0.2, 0.4),
+        noised_fraction=0.3,
+        role="policy_only",
+        randomisation=Randomisation(friction=(0.05, 0.35)),
+    ),
 }
 #: Velocities the world model is asked for later; narrower than what the expert was trained on.
 COMMANDS = CommandRanges(forward=(-0.2, 1.0), sideways=(-0.3, 0.3), turning=(-0.6, 0.6))
@@ -59,6 +79,17 @@ class CollectConfig:
     environments: int = 512
     steps: int = 800
     rough_fraction: float = 0.25
+    model: str | None = None  #: whose policy head drives where the mixture asks for one
+
+    def __post_init__(self) -> None:
+        for shard in self.shards:
+            if shard not in MIXTURES:
+                raise ConfigError(f"unknown mixture {shard!r}; known: {', '.join(MIXTURES)}")
+            if MIXTURES[shard].prior_fraction and self.model is None:
+                raise ConfigError(
+                    f"{shard} shards are partly driven by a world model's policy head: name the "
+                    "model with --model"
+                )
 
 
 class ActionNoise:
@@ -106,8 +137,12 @@ class ActionNoise:
         self._draw(np.flatnonzero(due & self.active))
 
 
+EXPERT, PRIOR = -1, -2  #: drivers that are no ancestors
+
+
 class Drivers:
-    """Which policy drives which robot: the expert (-1), an ancestor, or nobody while standing."""
+    """Which policy drives which robot: the expert, a world model's policy head, an ancestor of the
+    expert, or nobody while standing."""
 
     def __init__(
         self,
@@ -116,8 +151,9 @@ class Drivers:
         mixture: Mixture,
         count: int,
         rng: np.random.Generator,
+        prior: BatchPrior | None = None,
     ) -> None:
-        self.expert, self.ancestors = expert, ancestors
+        self.expert, self.ancestors, self.prior = expert, ancestors, prior
         self._mixture, self._rng = mixture, rng
         self._who = np.zeros(count, int)
         self._standing = np.zeros(count, int)
@@ -127,8 +163,12 @@ class Drivers:
         """Choose drivers for new episodes."""
         rng, count = self._rng, len(rows)
         ancestor = rng.integers(0, len(self.ancestors), count)
-        is_expert = rng.random(count) < self._mixture.expert_fraction
-        self._who[rows] = np.where(is_expert, -1, ancestor)
+        lot, mixture = rng.random(count), self._mixture
+        self._who[rows] = np.where(
+            lot < mixture.expert_fraction,
+            EXPERT,
+            np.where(lot < mixture.expert_fraction + mixture.prior_fraction, PRIOR, ancestor),
+        )
         standing = rng.random(count) < STANDING_FRACTION
         self._standing[rows] = np.where(standing, rng.integers(*STANDING_STEPS, count), 0)
 
@@ -140,10 +180,13 @@ class Drivers:
             rows = np.flatnonzero(self._who == index)
             if len(rows):
                 actions[rows] = policy.act(observation[rows]).numpy()
+        rows = np.flatnonzero(self._who == PRIOR)
+        if len(rows) and self.prior is not None:
+            actions[rows] = self.prior.act(rows)
         standing = self._standing > 0
         actions[standing] = 0.0
         self._standing[standing] -= 1
-        return actions, best, (self._who < 0) & ~standing
+        return actions, best, (self._who == EXPERT) & ~standing
 
 
 def _ancestors(directory: Path) -> list[ExpertPolicy]:
@@ -172,10 +215,14 @@ def record_shard(
         rough_fraction=config.rough_fraction,
         noise=False,
         commands=COMMANDS,
+        randomisation=mixture.randomisation,
     )
     count, steps, joints = config.environments, config.steps, robot.joint_count
     expert = ExpertPolicy.load(expert_directory / "expert.safetensors")
-    drivers = Drivers(expert, _ancestors(expert_directory), mixture, count, rng)
+    prior = None
+    if config.model is not None:
+        prior = BatchPrior(load_artefact(model_file(config.model), robot).model, count)
+    drivers = Drivers(expert, _ancestors(expert_directory), mixture, count, rng, prior)
     noise = ActionNoise(mixture, count, joints, rng)
     shapes: dict[str, tuple[tuple[int, ...], type]] = {
         "proprio": ((environment.spec.size,), np.float32),
@@ -196,6 +243,8 @@ def record_shard(
     )
     observation = environment.get_observations()
     for step in tqdm(range(steps), desc=path.name, unit="step", leave=False):
+        if prior is not None:
+            prior.observe(environment.proprioception(), environment.scan(), environment.command)
         action, best, by_expert = drivers.act(observation["policy"])
         action = np.clip(action + noise.sample(), -ACTION_LIMIT, ACTION_LIMIT)
         data["proprio"][:, step] = environment.proprioception()
@@ -210,14 +259,19 @@ def record_shard(
         data["end"][:, step] = done.numpy()
         data["fall"][:, step] = done.numpy() & environment.fell
         noise.advance()
-        drivers.assign(np.flatnonzero(done.numpy()))
+        ended = np.flatnonzero(done.numpy())
+        drivers.assign(ended)
+        if prior is not None:
+            prior.applied(action)
+            prior.reset(ended)
     temporary = path.with_suffix(".tmp")
     with h5py.File(temporary, "w") as file:
         for name, value in data.items():
             file.create_dataset(name, data=value)
         file.attrs["config"] = json.dumps(asdict(config))
         file.attrs["observation"] = json.dumps(environment.spec.to_dict())
-        file.attrs["robot"], file.attrs["seed"], file.attrs["role"] = robot.name, seed, "all"
+        file.attrs["robot"], file.attrs["seed"] = robot.name, seed
+        file.attrs["role"] = mixture.role
         file.attrs["mixture"] = config.shards[number]
     temporary.replace(path)
 
@@ -249,6 +303,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=default.seed)
     parser.add_argument("--mixed", type=int, default=5, help="shards of mixed quality")
     parser.add_argument("--near-expert", type=int, default=3, help="shards close to the expert")
+    parser.add_argument(
+        "--slippery", type=int, default=0, help="shards on low friction, for policy heads only"
+    )
+    parser.add_argument(
+        "--model", help="world model whose policy head drives half of the slippery episodes"
+    )
     parser.add_argument("--environments", type=int, default=default.environments)
     parser.add_argument("--steps", type=int, default=default.steps, help="per robot and shard")
     parser.add_argument("--threads", type=int, default=2)
@@ -259,7 +319,10 @@ def main(arguments: argparse.Namespace) -> int:
     config = CollectConfig(
         robot=arguments.robot,
         seed=arguments.seed,
-        shards=("mixed",) * arguments.mixed + ("near_expert",) * arguments.near_expert,
+        shards=("mixed",) * arguments.mixed
+        + ("near_expert",) * arguments.near_expert
+        + ("slippery",) * arguments.slippery,
+        model=arguments.model,
         environments=arguments.environments,
         steps=arguments.steps,
     )
