@@ -18,6 +18,7 @@ COMMANDS = {
     "pretrain": ("simdist.distillation.pretrain", "learn a world model from recorded data"),
     "evaluate": ("simdist.evaluation.evaluate", "closed-loop trials in a simulated world"),
     "report": ("simdist.evaluation.report", "one page about experiments, with figures"),
+    "experiment": ("simdist.evaluation.experiment", "performance against minutes of robot data"),
     "finetune": ("simdist.adaptation.offline", "relearn the dynamics from rosbags"),
 }
 

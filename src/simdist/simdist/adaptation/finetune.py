@@ -99,15 +99,18 @@ class DynamicsFinetuner:
         """Begin an update of ``model`` from robot data that is learned from and, kept apart from
         it, held out (:meth:`simdist.replay.ReplayBuffer.episodes` gives both).
 
-        Raises AdaptationError when either side holds not a single window.
+        Raises AdaptationError when either side holds not a single window, unless nothing is to be
+        learned from robot data (``robot_fraction`` 0) and there is none: then its losses are NaN.
         """
         if model.frozen_hash() != self._frozen_hash:
             raise AdaptationError(
                 "the model's frozen parts are not those the simulation data was encoded with; "
                 "make a new finetuner for this model"
             )
-        robot = self._encoded("training", training, model)
-        robot_held_out = self._encoded("held-out", held_out, model)
+        robot = robot_held_out = None
+        if self.config.robot_fraction > 0 or training or held_out:
+            robot = self._encoded("training", training, model)
+            robot_held_out = self._encoded("held-out", held_out, model)
         steps = sum(len(episode) for episode in [*training, *held_out])
         return FinetuneJob(
             model,
@@ -153,8 +156,8 @@ class FinetuneJob:
         self,
         model: WorldModel,
         config: FinetuneConfig,
-        robot: EncodedWindows,
-        robot_held_out: EncodedWindows,
+        robot: EncodedWindows | None,
+        robot_held_out: EncodedWindows | None,
         simulation: EncodedWindows,
         simulation_held_out: EncodedWindows,
         episodes: int,
@@ -194,8 +197,8 @@ class FinetuneJob:
             steps=self.done,
             episodes=self._episodes,
             seconds_of_data=self._seconds_of_data,
-            training_windows=len(self._robot),
-            held_out_windows=len(self._robot_held_out),
+            training_windows=len(self._robot or ()),
+            held_out_windows=len(self._robot_held_out or ()),
         )
 
     def _step(self) -> None:
@@ -207,7 +210,7 @@ class FinetuneJob:
                 (self._robot, from_robot),
                 (self._simulation, config.batch - from_robot),
             )
-            if count
+            if windows is not None and count
         ]
         loss = latent_loss(self._model, EncodedBatch.concatenate(parts))
         if not math.isfinite(loss.item()):
@@ -224,9 +227,9 @@ class FinetuneJob:
         self.done += 1
 
     def _held_out_losses(self) -> tuple[float, float]:
-        most = self._config.evaluation_windows
+        most, robot = self._config.evaluation_windows, self._robot_held_out
         return (
-            mean_latent_loss(self._model, self._robot_held_out, most),
+            math.nan if robot is None else mean_latent_loss(self._model, robot, most),
             mean_latent_loss(self._model, self._simulation_held_out, most),
         )
 

@@ -27,6 +27,19 @@ class Point:
     success: int  #: trials that reached the line without a fall
     wall_s: float  #: for collecting, learning and evaluating
 
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Point:
+        """From JSON data; raises KeyError, TypeError or ValueError for what is no point."""
+        return Point(
+            minutes=float(data["minutes"]),
+            progress_m=tuple(float(value) for value in data["progress_m"]),
+            speeds=tuple(float(value) for value in data["speeds"]),
+            seeds=tuple(int(value) for value in data["seeds"]),
+            falls=int(data["falls"]),
+            success=int(data["success"]),
+            wall_s=float(data["wall_s"]),
+        )
+
 
 @dataclass(frozen=True)
 class BeforeAfter:
@@ -86,7 +99,7 @@ class ExperimentResult:
                 world=_text(data["world"]),
                 method=_text(data["method"]),
                 line_m=float(data["line_m"]),
-                points=tuple(_point(point) for point in data["points"]),
+                points=tuple(Point.from_dict(point) for point in data["points"]),
                 latent_loss=_before_after(data["latent_loss"]),
                 simulation_loss=_before_after(data["simulation_loss"]),
                 command=_text(data["command"]),
@@ -153,18 +166,6 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
-
-
-def _point(data: Mapping[str, Any]) -> Point:
-    return Point(
-        minutes=float(data["minutes"]),
-        progress_m=tuple(float(value) for value in data["progress_m"]),
-        speeds=tuple(float(value) for value in data["speeds"]),
-        seeds=tuple(int(value) for value in data["seeds"]),
-        falls=int(data["falls"]),
-        success=int(data["success"]),
-        wall_s=float(data["wall_s"]),
-    )
 
 
 def _before_after(data: Mapping[str, Any] | None) -> BeforeAfter | None:
