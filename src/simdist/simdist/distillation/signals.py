@@ -2,16 +2,42 @@
 
 from __future__ import annotations
 
+from typing import Any, Protocol
+
 import numpy as np
 
-from simdist.simulation.rollout_batch import RolloutBatch
+from simdist.robots import RobotSpec
 from simdist.tasks import LocomotionTask
 from simdist.types import Array
 
 ACTION_LIMIT = 8.0  #: beyond every joint limit of the robots here; keeps the network's input sane
 
 
-def privileged_inputs(simulation: RolloutBatch) -> Array:
+class SimulatedRobots(Protocol):
+    """States of N robots and what their simulator knows about them, as
+    :class:`~simdist.simulation.rollout_batch.RolloutBatch` describes them."""
+
+    robot: RobotSpec
+    rotation: np.ndarray
+    linear_velocity: np.ndarray
+    angular_velocity: np.ndarray
+    joint_position: np.ndarray
+    joint_velocity: np.ndarray
+    joint_torque: np.ndarray
+    foot_height: np.ndarray
+    foot_force: np.ndarray
+    contact: np.ndarray
+    trunk_force: np.ndarray
+    base_height: np.ndarray
+    diverged: Any
+    friction: np.ndarray
+    trunk_mass_added: np.ndarray
+    kp_factor: np.ndarray
+    kd_factor: np.ndarray
+    slope: np.ndarray
+
+
+def privileged_inputs(simulation: SimulatedRobots) -> Array:
     """Contact forces, foot heights, contacts, friction, added mass, gain factors and slope,
     ``(N, 17)``, scaled as the critic has learned them."""
     return np.concatenate(
@@ -31,7 +57,7 @@ def privileged_inputs(simulation: RolloutBatch) -> Array:
 
 def reward_terms(
     task: LocomotionTask,
-    simulation: RolloutBatch,
+    simulation: SimulatedRobots,
     *,
     command: Array,
     action: Array,
@@ -58,7 +84,7 @@ def reward_terms(
     )
 
 
-def fallen(task: LocomotionTask, simulation: RolloutBatch) -> np.ndarray:
+def fallen(task: LocomotionTask, simulation: SimulatedRobots) -> np.ndarray:
     """Which robots ``(N,)`` have fallen or diverged."""
     return simulation.diverged | task.fallen(
         -simulation.rotation[:, 2, :], simulation.base_height, simulation.trunk_force
