@@ -47,16 +47,18 @@ class Fields:
         self._path = path
         self._where = where
 
-    def error(self, name: str, allowed: str, found: Any) -> ConfigError:
-        """The one line that says what is wrong with field ``name``."""
+    def error(self, name: str, allowed: str, value: Any) -> ConfigError:
+        """The one line that says that field ``name`` must not be ``value``."""
+        text = repr(value)
+        return self._error(name, allowed, text if len(text) <= 80 else text[:77] + "…")
+
+    def _error(self, name: str, allowed: str, found: str) -> ConfigError:
         place = f"{self._where}.{name}" if self._where else name
-        text = repr(found)
-        short = text if len(text) <= 80 else text[:77] + "…"
-        return ConfigError(f"{self._path}: {place} must be {allowed}, got {short}")
+        return ConfigError(f"{self._path}: {place} must be {allowed}, got {found}")
 
     def get(self, name: str, allowed: str) -> Any:
         if name not in self._data:
-            raise self.error(name, allowed, "nothing")
+            raise self._error(name, allowed, "nothing")
         return self._data[name]
 
     def text(self, name: str) -> str:
@@ -90,13 +92,14 @@ class Fields:
             array = np.array(value, dtype=object)
             numbers = np.array([v if _finite(v) else math.nan for v in array.ravel()], dtype=float)
         except ValueError as error:  # lists of unequal lengths
-            raise self.error(name, allowed, "lists of unequal lengths") from error
+            raise self._error(name, allowed, "lists of unequal lengths") from error
         fits = len(array.shape) == len(shape) and all(
             wanted in (None, length) for wanted, length in zip(shape, array.shape, strict=True)
         )
         if not fits or array.size == 0:
-            found = " × ".join(str(length) for length in array.shape) or repr(value)
-            raise self.error(name, allowed, found)
+            if not array.shape:
+                raise self.error(name, allowed, value)
+            raise self._error(name, allowed, " × ".join(str(length) for length in array.shape))
         if not np.isfinite(numbers).all():
             bad = next(v for v in array.ravel() if not _finite(v))
             raise self.error(name, allowed, bad)
@@ -216,7 +219,7 @@ class FootTracks:
             episodes.append(FootEpisode(label, time, true, predicted))
         for label in LABELS:
             if label not in [episode.label for episode in episodes]:
-                raise fields.error("episodes", f"at least one {label!r} episode", "none")
+                raise ConfigError(f"{path}: episodes must have one labelled {label!r}, got none")
         error = fields.object("error_m")
         return cls(
             path=path,

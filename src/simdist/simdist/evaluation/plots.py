@@ -388,7 +388,7 @@ def _foot_axes(theme: Theme, tracks: FootTracks, x: str, y: str) -> tuple[Figure
             title = f"{label}: {name}" if first else name
             axes = grid[row][column]
             _dress(axes, theme, x if last else "", y if first else "", title)
-            axes.xaxis.set_major_locator(MaxNLocator(4))
+            axes.xaxis.set_major_locator(MaxNLocator(3))
             axes.yaxis.set_major_locator(MaxNLocator(5))
     lines = [
         Line2D([], [], color=theme.ink, linewidth=2.2, alpha=0.75, label="true"),

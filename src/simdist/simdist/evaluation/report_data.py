@@ -29,6 +29,8 @@ from simdist.evaluation.statistics import Estimate, bootstrap_difference, bootst
 from simdist.simulation.world import WorldSpec, load_world
 
 REPORT_FORMAT = "simdist-report-1"
+#: what experiments and reports write beside results
+OTHER_FORMATS = ("simdist-experiment-state-", "simdist-report-")
 GOAL_MINUTES = 15.0  #: of robot data, after which the method is judged
 MINIMUM_HEADROOM = 0.05  #: m between expert and oracle below which a share of it says nothing
 
@@ -136,6 +138,14 @@ class WorldReport:
             return bootstrap_mean([a - b for a, b in pairs])
         return bootstrap_difference(oracle.progress_m, nominal.progress_m)
 
+    def models(self) -> dict[str, list[str]]:
+        """Methods by the weights they start from; ``through`` has a model of its own."""
+        found: dict[str, list[str]] = {}
+        for method, source in self.sources.items():
+            if method != "through":
+                found.setdefault(str(source.result.model.get("weights_hash")), []).append(method)
+        return found
+
     def judged(self, method: str) -> TableRow | None:
         """The last row of ``method`` within GOAL_MINUTES of robot data."""
         rows = [r for r in self.rows if r.method == method and r.minutes <= GOAL_MINUTES]
@@ -168,7 +178,7 @@ def find_files(given: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Results files in ``given`` files and directories, and JSON files that are something else.
 
     A file that is named must be a results file; in a directory, searched with what is below it,
-    JSON files without a ``format`` and finished reports are passed over.
+    JSON files without a ``format``, states of runs and finished reports are passed over.
 
     Raises:
         ConfigError: a path does not exist, or holds no results file.
@@ -181,7 +191,8 @@ def find_files(given: Sequence[Path]) -> tuple[list[Path], list[Path]]:
             kept = []
             for file in files:
                 kind = read_object(file).get("format")
-                (passed if kind in (None, REPORT_FORMAT) else kept).append(file)
+                other = kind is None or str(kind).startswith(OTHER_FORMATS)
+                (passed if other else kept).append(file)
             if not kept:
                 raise ConfigError(
                     f"{path} holds no results file of 'simdist experiment' ({len(files)} JSON "

@@ -225,7 +225,7 @@ def _paper_note(world: WorldReport) -> str:
     )
     return (
         f'<p class="soft">The paper\'s points ({escape(series.surface)}, success line '
-        f"{series.line_m:g} m): {points}.{others} Another robot on another surface: compare the "
+        f"{series.line_m:g} m): {points}.{others} A real robot on a real surface: compare the "
         f"course of the curves, not single values. Source: {escape(paper.SOURCE)}.</p>"
     )
 
@@ -263,6 +263,16 @@ def _notes(world: WorldReport) -> str:
         for method, source in world.sources.items()
         if source.result.notes
     )
+    models = world.models()
+    if len(models) > 1:
+        listed = "; ".join(
+            f"{weights[:12]}: {', '.join(style(method).label for method in methods)}"
+            for weights, methods in models.items()
+        )
+        items += (
+            "<li><strong>Not all methods start from the same model</strong>, so they are not fully "
+            f"comparable. {escape(listed)}</li>"
+        )
     return f"<h3>Notes</h3><ul>{items}</ul>" if items else ""
 
 
