@@ -431,6 +431,11 @@ def test_labels_with_room_stay_where_their_lines_end():
     assert plots.spread([0.9, 0.1, 0.5], 0.1, 0.0, 1.0) == pytest.approx([0.9, 0.1, 0.5])
 
 
+def test_labels_at_one_height_are_spread_evenly_around_it():
+    placed = plots.spread([0.5, 0.9, 0.5, 0.5], 0.1, 0.0, 1.0)
+    assert sorted(placed) == pytest.approx([0.4, 0.5, 0.6, 0.9])
+
+
 # --- what is refused ---------------------------------------------------------------------------
 
 
