@@ -8,7 +8,7 @@ from enum import StrEnum
 from simdist.adaptation.finetune import AdaptationError, DynamicsFinetuner, FinetuneJob, Losses
 from simdist.adaptation.gate import AcceptanceGate
 from simdist.adaptation.update import ModelUpdate, RunningModel, pack_update
-from simdist.errors import BagError
+from simdist.errors import BagError, ConfigError
 from simdist.ranges import Checked, bounded
 from simdist.replay import Episode, ReplayBuffer
 
@@ -19,6 +19,17 @@ class SessionConfig(Checked):
 
     min_new_seconds: float = bounded(15.0, 1.0, 3600.0, "s of new robot data before an update")
     capacity_seconds: float = bounded(1800.0, 30.0, 36000.0, "s of robot data kept in memory")
+    group_seconds: float = bounded(
+        6.0, 0.5, 3600.0, "s of one run that are learned from, held out or forgotten as a whole"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.group_seconds > self.capacity_seconds:
+            raise ConfigError(
+                f"SessionConfig.group_seconds = {self.group_seconds}: must not exceed "
+                f"capacity_seconds = {self.capacity_seconds}"
+            )
 
 
 class State(StrEnum):
@@ -67,6 +78,7 @@ class AdaptationSession:
         self._buffer = ReplayBuffer(
             round(control_dt * 1e9),
             capacity_steps=round(config.capacity_seconds / control_dt),
+            group_steps=round(config.group_seconds / control_dt),
             contract=base.contract,
         )
         self._dt = control_dt

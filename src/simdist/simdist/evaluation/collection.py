@@ -28,6 +28,7 @@ EVALUATION_SEED, COLLECTION_SEED = 1_000, 100_000
 SEEDS_PER_EVALUATION, SEEDS_PER_COLLECTION = 100, 10_000
 MOST_SEED = 899
 
+_UNLIMITED_STEPS = 1 << 40
 _BAD_ZIP = (zipfile.BadZipFile, zlib.error)
 
 
@@ -111,11 +112,13 @@ class RobotData:
         self.trials.append(trial.first(max(steps, 1) * self.control_dt, self.control_dt))
 
     def buffer(self) -> ReplayBuffer:
-        """All data, split into a part to learn from and a held-out part: both only grow."""
+        """All data, split into a part to learn from and a held-out part: every fourth trial as a
+        whole, beginning with the second. Both parts only grow."""
         segments = [segment for trial in self.trials for segment in trial.segments]
         buffer = ReplayBuffer(
             round(self.control_dt * 1e9),
-            capacity_steps=max(sum(map(len, segments)), 300),
+            capacity_steps=_UNLIMITED_STEPS,
+            group_steps=_UNLIMITED_STEPS,
         )
         for segment in segments:
             buffer.add(segment)
@@ -176,8 +179,8 @@ class CollectionPlan:
         )
 
     def noisy(self, index: int) -> bool:
-        """Whether noise is added: not to every second trial, because a replay buffer that holds out
-        every fourth group of steps would then hold out one kind only."""
+        """Whether noise is added: not to every second trial, because a split that holds out
+        every fourth trial would then hold out one kind only."""
         return self.with_noise and index // len(self.speeds) % 2 == 1
 
     def recorded(self, index: int, outcome: TrialOutcome) -> RecordedTrial:

@@ -16,7 +16,7 @@ import os
 import shlex
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,7 @@ from simdist.evaluation.collection import (
 )
 from simdist.evaluation.methods import (
     METHODS,
+    STEP_WORK,
     LearningConfig,
     LearnReport,
     Method,
@@ -64,8 +65,6 @@ from simdist.world_model.artefact import Artefact, load_artefact
 from simdist.world_model.simulation_replay import find_simulation_replay
 
 STATE_FORMAT = "simdist-experiment-state-1"
-#: Of the progress bar: seconds of robot time that a gradient step counts as.
-STEP_WORK = 0.3
 
 
 @dataclass(frozen=True)
@@ -208,6 +207,9 @@ class Experiment:
             with self._progress_bar(minutes, progress, method) as self._bar:
                 for index in range(len(progress.points), len(minutes)):
                     self._point(index, minutes[index], progress, method, data, pool)
+                    # Falls and refusals make points cheaper than foreseen.
+                    self._bar.n = round(self._work(minutes[: index + 1], method))
+                    self._bar.refresh()
             return self._result(progress)
 
     def _point(
@@ -293,21 +295,23 @@ class Experiment:
                 gate=config.gate,
                 through_model=self.through,
                 seed=config.seed,
-                progress=lambda steps: self._bar.update(STEP_WORK * steps),
+                progress=lambda seconds: self._bar.update(seconds),
             ),
         )
 
-    def _progress_bar(self, minutes: tuple[float, ...], progress: Progress, method: Method) -> Any:
-        config, points = self.config, len(progress.points)
-        steps = [config.learning.steps_per_minute * m for m in minutes[points:]]
-        done = minutes[points - 1] if points else 0.0
-        work = (
-            config.trials * config.seconds * (len(minutes) - points)
-            + 60.0 * (minutes[-1] - done) * method.learns
-            + STEP_WORK * sum(steps) * method.learns
-        )
+    def _work(self, minutes: Sequence[float], method: Method) -> float:
+        """Of all points up to the last one of ``minutes``, roughly in seconds of robot time."""
+        config = self.config
+        work = config.trials * config.seconds * len(minutes)
+        if method.learns and minutes:
+            work += 60.0 * minutes[-1]
+            work += STEP_WORK * config.learning.steps_per_minute * sum(minutes)
+        return work
+
+    def _progress_bar(self, minutes: Sequence[float], progress: Progress, method: Method) -> Any:
         return tqdm(
-            total=round(work),
+            total=round(self._work(minutes, method)),
+            initial=round(self._work(minutes[: len(progress.points)], method)),
             file=sys.stderr,
             mininterval=0.5 if sys.stderr.isatty() else 10.0,
             bar_format="{desc}{percentage:3.0f}%|{bar}| {elapsed} gone, {remaining} to go",

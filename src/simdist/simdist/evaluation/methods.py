@@ -33,6 +33,8 @@ from simdist.world_model.simulation_replay import SimulationReplay, find_simulat
 
 MODEL_FILE = "world_model.safetensors"
 LEAST_STEPS = 200  #: gradient steps of a round, however little data there is
+#: For progress bars: seconds of robot time that a gradient step counts as.
+STEP_WORK = 0.3
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,8 @@ class LearnReport:
 
 @dataclass(frozen=True)
 class MethodContext:
-    """What a method is made of. ``progress`` is told of gradient steps as they are done."""
+    """What a method is made of. ``progress`` is told of work as it is done, in seconds of robot
+    time."""
 
     artefact: Artefact  #: the pretrained model
     robot: RobotSpec
@@ -68,7 +71,7 @@ class MethodContext:
     gate: GateConfig = field(default_factory=GateConfig)
     through_model: Path | None = None
     seed: int = 0
-    progress: Callable[[int], None] = lambda steps: None
+    progress: Callable[[float], None] = lambda seconds: None
 
 
 class Method(Protocol):
@@ -192,17 +195,21 @@ class AdaptingMethod:
         self._file = artefact.path
 
     def finetuner(self, config: FinetuneConfig) -> DynamicsFinetuner:
-        """A finetuner with the simulation data that goes with the pretrained model."""
+        """A finetuner of the pretrained model."""
+        return DynamicsFinetuner(
+            self.pretrained.model, self.simulation(), config, self.context.robot.control_dt
+        )
+
+    def simulation(self) -> SimulationReplay:
+        """The simulation data that goes with the pretrained model."""
         artefact = self.context.artefact
         if self._simulation is None:
             file = find_simulation_replay(artefact)
             self._simulation = SimulationReplay.load(file, artefact.contract)
-        return DynamicsFinetuner(
-            artefact.model, self._simulation, config, self.context.robot.control_dt
-        )
+        return self._simulation
 
     def round_config(self, minutes: float) -> FinetuneConfig:
-        """Steps grow with the data; every round draws other windows."""
+        """Settings of a round after ``minutes`` of data: steps grow with it."""
         learning = self.context.learning
         return replace(
             self.context.finetune,
@@ -218,7 +225,7 @@ class AdaptingMethod:
                 buffer.episodes(held_out=False),
                 buffer.episodes(held_out=True),
                 self.pretrained.model,
-                lambda done, steps: self.context.progress(10),
+                lambda done, steps: self.context.progress(10 * STEP_WORK),
             )
 
     def adopt(self, candidate: Candidate) -> None:
@@ -272,6 +279,12 @@ def _fixed(name: str, kind: str) -> MethodFactory:
     return lambda context: FixedMethod(name, kind, context.artefact, context)
 
 
+def _online(context: MethodContext) -> Method:
+    from simdist.evaluation.online import OnlineDynamics
+
+    return OnlineDynamics("simdist_online", context)
+
+
 def _through(context: MethodContext) -> Method:
     if context.through_model is None:
         raise ConfigError("method 'through' needs --through-model, a model that knows the gap")
@@ -293,6 +306,7 @@ METHODS: dict[str, MethodFactory] = {
     "oracle": _fixed("oracle", "oracle"),
     "oracle_nominal": _fixed("oracle_nominal", "oracle_nominal"),
     "simdist": lambda context: RelearnedDynamics("simdist", context),
+    "simdist_online": _online,
     "placebo": lambda context: Placebo("placebo", context),
     "through": _through,
 }

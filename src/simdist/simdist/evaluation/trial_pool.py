@@ -18,11 +18,12 @@ import numpy as np
 import torch
 
 from simdist import robots
-from simdist.evaluation.drivers import Driver
+from simdist.evaluation.drivers import Driver, PrivilegedDriver
 from simdist.evaluation.trials import Trial, TrialConfig, TrialResult
 from simdist.observation import Observation, ObservationSpec
 from simdist.replay import Episode, EpisodeRecorder
 from simdist.robots import RobotSpec
+from simdist.simulation.robot_simulation import RobotSimulation
 from simdist.simulation.world import WorldSpec
 from simdist.types import ActionChunk, AppliedStep
 
@@ -67,6 +68,11 @@ class NoisyDriver:
         self._correlation, self._std = correlation, std
         self._noise = [self._rng.normal(size=robot.joint_count)]
         self._start_ns: int | None = None
+
+    def begin(self, simulation: RobotSimulation) -> None:
+        """A driver that looks behind the sensors does so with noise, too."""
+        if isinstance(self._driver, PrivilegedDriver):
+            self._driver.begin(simulation)
 
     def act(self, observation: Observation) -> ActionChunk:
         chunk = self._driver.act(observation)
