@@ -6,16 +6,17 @@ so that the data holds both the consequences of odd actions and the recoveries f
 state the expert's own action is stored as well: it is the label of the policy head.
 
 Slippery shards are for the policy heads alone (role ``policy_only``): there the expert and the
-policy head of a world model take turns on ground below the friction that the world model is trained
-on. Dynamics, reward and value never learn from them, so what has to be relearned on a robot stays
-unknown; but a policy that imitates the expert there as well is a sound start for planning.
+policy head of a world model take turns on ground, and patches of ground, below the friction that
+the world model is trained on. Dynamics, reward and value never learn from them, so what has to be
+relearned on a robot stays unknown; but a policy that imitates the expert there as well is a sound
+start for planning.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import h5py
@@ -45,7 +46,7 @@ class Mixture:
     noised_fraction: float  #: of the robots that start within a burst
     prior_fraction: float = 0.0  #: of the episodes, driven by a world model's policy head
     role: str = "all"  #: what may learn from it, see distillation.windows.ROLES
-    randomisation: Randomisation = Randomisation()
+    randomisation: Randomisation = field(default_factory=Randomisation)
     burst_steps: tuple[int, int] = (1, 50)
     calm_steps: tuple[int, int] = (25, 300)
 
@@ -59,7 +60,7 @@ MIXTURES = {
         noise_levels=(0.1, 0.2, 0.4),
         noised_fraction=0.3,
         role="policy_only",
-        randomisation=Randomisation(friction=(0.05, 0.35)),
+        randomisation=Randomisation(friction=(0.05, 0.35), patch_interval=1.0),
     ),
 }
 #: Velocities the world model is asked for later; narrower than what the expert was trained on.

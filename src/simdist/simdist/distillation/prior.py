@@ -34,9 +34,7 @@ class BatchPrior:
     @torch.inference_mode()
     def act(self, rows: Rows) -> Array:
         """Actions ``(len(rows), A)`` of the robots ``rows``."""
-        context, _ = self._model.encode(
-            self._proprio[rows], self._scan[rows], self._action[rows]
-        )
+        context, _ = self._model.encode(self._proprio[rows], self._scan[rows], self._action[rows])
         # The decoder is causal: the first action needs no later commands.
         return self._model.policy(context, self._command[rows, None])[:, 0].numpy()
 

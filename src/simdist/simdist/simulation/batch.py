@@ -13,6 +13,8 @@ from simdist.simulation.rollout_batch import RolloutBatch
 from simdist.simulation.training_terrain import TrainingTerrain, place_terrain, training_model
 from simdist.types import Array, Rows
 
+FIRM = 0.8  #: friction of ordinary ground
+
 
 @dataclass(frozen=True)
 class Randomisation:
@@ -26,10 +28,13 @@ class Randomisation:
     joint_friction: tuple[float, float] = (0.0, 0.2)  #: Nm
     push: float = 0.3  #: m/s, largest sideways kick of the base
     push_interval: float = 6.0  #: s, mean time between kicks
+    #: s, mean time until a foot comes upon other ground: half of it firm, half of it with a
+    #: friction from the range; 0 for the same ground under all feet all the time
+    patch_interval: float = 0.0
 
 
 class BatchSimulation(RolloutBatch):
-    """``count`` robots, each with its own model and ground, stepped together by ``threads`` threads.
+    """``count`` robots, each with its own model and ground, stepped by ``threads`` threads.
 
     What is known after a step: see :class:`~simdist.simulation.rollout_batch.RolloutBatch`.
     """
@@ -115,6 +120,7 @@ class BatchSimulation(RolloutBatch):
     def step(self, targets: Array) -> None:
         """Advance every robot by one control step towards joint ``targets (N, n)`` rad."""
         self._push()
+        self._change_ground()
         self._advance(targets)
 
     def _push(self) -> None:
@@ -124,6 +130,16 @@ class BatchSimulation(RolloutBatch):
         self._state[rows, start : start + 2] += self.rng.uniform(
             -self.ranges.push, self.ranges.push, (len(rows), 2)
         )
+
+    def _change_ground(self) -> None:
+        if not self.ranges.patch_interval:
+            return
+        probability = self.robot.control_dt / self.ranges.patch_interval
+        shape = self.count, len(self._feet)
+        slippery = self.rng.uniform(*self.ranges.friction, shape)
+        friction = np.where(self.rng.random(shape) < 0.5, FIRM, slippery)
+        for row, foot in np.argwhere(self.rng.random(shape) < probability):
+            self._models[row].geom_friction[self._feet[foot], 0] = friction[row, foot]
 
     def _ground_height(self, x: Array, y: Array) -> Array:
         return self.terrain.height(np.arange(self.count), x, y)

@@ -89,7 +89,6 @@ class SelfAttention(nn.Module):
         query = query.view(batch, 1, self.heads, -1).transpose(1, 2)
         return self.output(attend(query, key, value, None).transpose(1, 2).flatten(2))
 
-
     def extend(self, x: Tensor, past: list[Tensor]) -> Tensor:
         """What :meth:`forward` with a causal mask gives for the newest element ``x (B, 1, D)``;
         ``past`` holds the keys and values of those before it and takes its own."""

@@ -17,7 +17,7 @@ class WorldModelConfig:
 
     ``scan_shape`` is the ``(nx, ny)`` grid of the height scan; ``history`` counts past steps and
     ``horizon`` predicted ones; ``*_factor`` are widths of hidden layers in units of the latent.
-    ``reactive_hidden`` are the hidden layers of the reactive policy; without any the model has none.
+    ``reactive_hidden`` are hidden layers of the reactive policy; without any the model has none.
     """
 
     proprio_dim: int = 35
