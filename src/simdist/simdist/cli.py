@@ -16,6 +16,7 @@ COMMANDS = {
     "train-expert": ("simdist.distillation.expert", "train a walking expert by PPO"),
     "collect": ("simdist.distillation.collect", "record mixed-quality data with the expert"),
     "pretrain": ("simdist.distillation.pretrain", "learn a world model from recorded data"),
+    "refine-policy": ("simdist.distillation.refine", "teach a model's policies on low friction"),
     "evaluate": ("simdist.evaluation.evaluate", "closed-loop trials in a simulated world"),
     "report": ("simdist.evaluation.report", "one page about experiments, with figures"),
     "experiment": ("simdist.evaluation.experiment", "performance against minutes of robot data"),
