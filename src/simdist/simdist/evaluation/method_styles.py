@@ -119,12 +119,18 @@ STYLES: dict[str, MethodStyle] = {
 }
 
 
+#: what ``simdist evaluate`` calls a method of the experiments
+ALIASES = {"planner": "frozen"}
+
+
 def style(method: str) -> MethodStyle:
     """The style of ``method``; a method without one is drawn in the colour of the text."""
+    method = ALIASES.get(method, method)
     return STYLES.get(method) or MethodStyle(method, "", True, None, dash=":", marker="*")
 
 
 def order(method: str) -> tuple[int, str]:
     """Sorting key: methods as listed above, then others by name."""
     names = list(STYLES)
+    method = ALIASES.get(method, method)
     return (names.index(method) if method in STYLES else len(names), method)

@@ -28,6 +28,15 @@ from simdist.types import Array
 DPI = 120
 FONT = "DejaVu Sans"  # comes with matplotlib: the same text everywhere
 FOOT_NAMES = {"FR": "front right", "FL": "front left", "RR": "rear right", "RL": "rear left"}
+PARAMETER_NAMES = {  # of sweeps, with units
+    "friction": "friction of the hard part (-)",
+    "time_constant": "time constant of the soft ground (s)",
+    "damping_ratio": "damping ratio of the soft ground (-)",
+    "depth": "depth of the soft ground (m)",
+    "trunk_mass": "mass added to the trunk (kg)",
+    "motor_strength": "torque of the weak motor (share of full torque)",
+    "action_delay": "action delay (s)",
+}
 LABEL_GAP = 0.052  # of the height of the axes, between direct labels
 
 
@@ -262,7 +271,8 @@ def sweep_figure(theme: Theme, sweep: SweepResult, chosen: float | None) -> Figu
     """Progress against the swept parameter, one line a method; ``chosen`` is the world's value."""
     figure = _figure(theme, 9.2, 4.4)
     axes = figure.add_axes((0.075, 0.13, 0.74, 0.82))
-    _dress(axes, theme, f"{sweep.parameter} (-)", "forward progress (m), mean of the trials")
+    name = PARAMETER_NAMES.get(sweep.parameter, sweep.parameter)
+    _dress(axes, theme, name, "forward progress (m), mean of the trials")
     methods = sorted({row.method for row in sweep.rows}, key=order)
     estimates = [(row, bootstrap_mean(row.progress_m)) for row in sweep.rows]
     top = max([sweep.line_m, *(estimate.high for _, estimate in estimates)])

@@ -65,15 +65,16 @@ def _progress(world: WorldReport) -> Picture:
 
 def _sweep(world: WorldReport, sweep: SweepResult, name: str) -> Picture:
     chosen = world.chosen(sweep)
+    parameter = sweep.parameter.replace("_", " ")
     caption = (
-        f"Mean forward progress for each {sweep.parameter} of the hard part, 95 % interval as a "
+        f"Mean forward progress as the {parameter} of this world varies, 95 % interval as a "
         f"band, {min(row.trials for row in sweep.rows)} trials a point or more."
     )
     if chosen is not None:
-        caption += f" The grey line marks this world's {sweep.parameter}, {chosen:g}."
+        caption += f" The grey line marks this world's {parameter}, {chosen:g}."
     return _picture(
         name,
-        f"Forward progress against {sweep.parameter} in {world.name}, one line a method.",
+        f"Forward progress against {parameter} in {world.name}, one line a method.",
         caption,
         lambda theme: plots.sweep_figure(theme, sweep, chosen),
     )

@@ -153,9 +153,7 @@ class WorldReport:
 
     def chosen(self, sweep: SweepResult) -> float | None:
         """This world's own value of the swept parameter."""
-        if self.spec is None or sweep.parameter != "friction":
-            return None
-        return min(strip.friction for strip in self.spec.course)
+        return None if self.spec is None else own_value(self.spec, sweep.parameter)
 
     def to_dict(self) -> dict[str, Any]:
         relearning = self.relearning
@@ -165,6 +163,18 @@ class WorldReport:
             "relearning_can_buy_m": asdict(relearning) if relearning else None,
             "files": {method: source.path.name for method, source in self.sources.items()},
         }
+
+
+def own_value(world: WorldSpec, parameter: str) -> float | None:
+    """The value of a swept ``parameter`` in ``world`` itself; None where it has none."""
+    if parameter == "friction":
+        return min(strip.friction for strip in world.course)
+    if parameter == "motor_strength":
+        return min(world.gaps.motor_strength.values(), default=None)
+    if parameter in ("trunk_mass", "action_delay"):
+        return getattr(world.gaps, parameter)
+    soft = [strip.softness for strip in world.course if strip.softness is not None]
+    return getattr(soft[0], parameter, None) if soft else None
 
 
 def slug(name: str) -> str:
