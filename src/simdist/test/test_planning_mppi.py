@@ -21,7 +21,8 @@ from simdist.planning import (
     self_test,
 )
 from simdist.planning.backends import choose
-from simdist.planning.mppi import _colouring, _weights, shift
+from simdist.planning.mppi import _colouring, _weights
+from simdist.planning.sequences import shift
 from simdist.world_model import WorldModel, WorldModelConfig
 
 HORIZON, WIDTH = 5, 12

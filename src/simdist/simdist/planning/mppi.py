@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from simdist.planning.backends import BackendFactory, PlanBackend, PlanningProblem, choose
 from simdist.planning.config import PlannerConfig
 from simdist.planning.plan import Numbers, Plan, PlanningError
+from simdist.planning.sequences import action_limits, float32, shift
 from simdist.robots import RobotSpec
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class MppiPlanner:
                 forgotten.
         """
         config = self.config
-        context, latent, command = _float32(context), _float32(latent), _float32(command)
+        context, latent, command = float32(context), float32(latent), float32(command)
         self._require_finite("observation context", context)
         self._require_finite("latent", latent)
         self._require_finite("command", command)
@@ -201,7 +201,7 @@ class MppiPlanner:
         if committed is None:
             return None
         robots, horizon, width = policy.shape
-        first = _float32(committed)
+        first = float32(committed)
         if first.dim() == 2:
             first = first.expand(robots, -1, -1)
         if first.shape[0] != robots or first.shape[1] >= horizon or first.shape[2:] != (width,):
@@ -239,73 +239,6 @@ class MppiPlanner:
             raise PlanningError(f"cannot plan: {name} of robot {rows} is not finite")
 
 
-class PriorController:
-    """The policy head alone: what planning has to beat."""
-
-    def __init__(self, model: WorldModel, robot: RobotSpec, action_clip: float = 6.0) -> None:
-        self._model = model.eval()
-        self._limits = action_limits(robot, action_clip)
-
-    def reset(self, rows: Sequence[int] | None = None) -> None:
-        """Nothing to forget."""
-
-    def swap(self, model: WorldModel) -> None:
-        """Act with other weights from now on."""
-        self._model = model.eval()
-
-    @torch.inference_mode()
-    def plan(
-        self,
-        context: Numbers,
-        latent: Numbers,
-        command: Numbers,
-        *,
-        elapsed: int = 1,
-        committed: Numbers | None = None,
-    ) -> Plan:
-        """The policy's actions, inside the limits; returns are not computed and read zero."""
-        commands = _float32(command)[:, None].expand(-1, self._model.config.horizon, -1)
-        policy = self._model.policy(_float32(context), commands)
-        if not policy.isfinite().all():
-            raise PlanningError("cannot act: the policy prior is not finite")
-        prior = policy.clamp(*self._limits)
-        actions = prior.clone()
-        if committed is not None:
-            first = _float32(committed)
-            actions[:, : first.shape[-2]] = first
-        zeros = np.zeros(len(actions), np.float32)
-        return Plan(
-            actions=actions.numpy(),
-            prior=prior.numpy(),
-            predicted_return=zeros,
-            prior_return=zeros,
-            return_spread=zeros,
-            dropped=zeros.astype(np.int64),
-            reasons=("",) * len(actions),
-        )
-
-
-def action_limits(robot: RobotSpec, clip: float) -> tuple[Tensor, Tensor]:
-    """Lowest and highest action ``(A,)``: the joint limits in action units, within ``+-clip``."""
-    lower, upper = robot.action(robot.position_lower), robot.action(robot.position_upper)
-    return _float32(np.clip(lower, -clip, clip)), _float32(np.clip(upper, -clip, clip))
-
-
-def shift(sequence: Tensor, steps: int) -> Tensor:
-    """A sequence ``(..., T, A)`` as seen ``steps`` later: row i is the old row ``i + steps``.
-
-    The last row stands in for rows the old sequence does not reach; when it reaches none of them,
-    there is nothing to keep and the result is zero.
-    """
-    if steps < 0:
-        raise ValueError(f"cannot shift a plan by {steps} steps: time does not run backwards")
-    horizon = sequence.shape[-2]
-    if steps >= horizon:
-        return torch.zeros_like(sequence)
-    rows = (torch.arange(horizon) + steps).clamp(max=horizon - 1)
-    return sequence[..., rows, :]
-
-
 def _weights(returns: Tensor, temperature: float, elites: int) -> Tensor:
     """Weights ``(B, N)`` of samples with returns ``(B, N)``; zero for the non-finite ones.
 
@@ -329,9 +262,3 @@ def _colouring(horizon: int, correlation: float) -> Tensor:
     matrix = torch.where(lag >= 0, correlation ** lag.clamp(min=0).float(), 0.0)
     matrix[:, 1:] *= (1.0 - correlation**2) ** 0.5
     return matrix
-
-
-def _float32(values: Numbers) -> Tensor:
-    if isinstance(values, Tensor):
-        return values.detach().to("cpu", torch.float32)
-    return torch.from_numpy(np.asarray(values, dtype=np.float32))
