@@ -88,7 +88,7 @@ def test_impossible_softness_is_refused(softness):
 
 def test_the_scan_sees_level_ground_where_the_foam_lies():
     simulation = RobotSimulation(ROBOT, load_world("foam"))
-    simulation.data.qpos[0] = 1.2
+    simulation.data.qpos[0] = 0.5
     scan = simulation.height_scan(ScanGrid())
     np.testing.assert_allclose(scan, scan[0])
 
@@ -98,7 +98,7 @@ def test_feet_sink_into_foam_but_not_below_its_firm_base():
     depth = next(s.softness.depth for s in world.course if s.softness)
     heights = {}
     for name, spec in (("foam", world), ("firm", world.nominal())):
-        simulation = standing_force(spec, 2.7)
+        simulation = standing_force(spec, 2.0)
         feet = simulation.data.geom_xpos[
             [simulation.model.geom(f"{foot}_foot_collision").id for foot in ROBOT.foot_names]
         ]

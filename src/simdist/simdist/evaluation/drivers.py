@@ -11,16 +11,23 @@ import torch
 
 from simdist.distillation.policy import ExpertPolicy
 from simdist.errors import ConfigError
+from simdist.evaluation.oracle import OracleConfig, OracleDriver
 from simdist.observation import Observation
-from simdist.planning import MppiPlanner, PlannerConfig, PriorController
+from simdist.planning import (
+    MppiPlanner,
+    PlannerConfig,
+    PriorController,
+    SmoothedPriorController,
+)
 from simdist.planning.loop import PlanningLoop
 from simdist.robots import RobotSpec
 from simdist.simulation.robot_simulation import RobotSimulation
+from simdist.simulation.world import WorldSpec
 from simdist.types import ActionChunk
 from simdist.world_model.artefact import Artefact
 from simdist.world_model.state_encoder import StateEncoder
 
-METHODS = ("expert", "prior", "planner")
+METHODS = ("expert", "prior", "smoothed_prior", "planner", "oracle", "oracle_nominal")
 
 
 class Driver(Protocol):
@@ -95,21 +102,36 @@ def driver_factory(
     robot: RobotSpec,
     planner: PlannerConfig,
     delay_steps: int = 0,
+    world: WorldSpec | None = None,
 ) -> Callable[[int], Driver]:
     """A function from seed to a fresh driver; raises ConfigError for an unknown method.
 
-    ``delay_steps`` is how many control steps pass until a plan reaches the robot.
+    ``delay_steps`` is how many control steps pass until a plan reaches the robot. ``world`` is the
+    one that the robot is in, which the oracles need to know.
     """
     contract = artefact.contract.hash()
     if method == "expert":
         policy = ExpertPolicy.load(expert_path(artefact.path))
         return lambda seed: ExpertDriver(policy, robot, contract)
+    if method in ("oracle", "oracle_nominal"):
+        if world is None:
+            raise ConfigError(f"method {method!r} needs to know the world that the robot is in")
+        imagined = world if method == "oracle" else world.nominal()
+        policy = ExpertPolicy.load(expert_path(artefact.path))
+        layout = artefact.contract.observation
+        return lambda seed: OracleDriver(
+            policy, robot, imagined, layout, OracleConfig(), seed, contract
+        )
 
     def loop(controller: MppiPlanner | PriorController) -> PlanningLoop:
         return PlanningLoop(controller, robot, contract=contract, commit_steps=delay_steps)
 
     if method == "prior":
         return lambda seed: ModelDriver(artefact, loop(PriorController(artefact.model, robot)))
+    if method == "smoothed_prior":
+        return lambda seed: ModelDriver(
+            artefact, loop(SmoothedPriorController(artefact.model, robot))
+        )
     if method == "planner":
 
         def planning(seed: int) -> Driver:

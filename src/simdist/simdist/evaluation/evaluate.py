@@ -6,25 +6,30 @@ import argparse
 import json
 import multiprocessing
 import os
+import shlex
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from tqdm import tqdm
 
 from simdist import paths, robots
 from simdist.errors import ConfigError
 from simdist.evaluation.drivers import METHODS, driver_factory
+from simdist.evaluation.rows import Row
+from simdist.evaluation.sweep import SweepResult, parse_sweep, with_parameter
 from simdist.evaluation.trials import Trial, TrialConfig, TrialResult
 from simdist.planning import PlannerConfig
 from simdist.simulation.world import WorldSpec, load_world
 from simdist.world_model.artefact import load_artefact
 
+#: The methods tried unless others are asked for; the oracles take far longer.
+DEFAULT_METHODS = ("expert", "prior", "planner")
 SPEEDS = (0.4, 0.6, 0.8)  #: m/s, the paper's three commanded speeds
 
 
@@ -35,7 +40,7 @@ class Evaluation:
     world: WorldSpec
     model: Path
     robot: str = "go1"
-    methods: tuple[str, ...] = METHODS
+    methods: tuple[str, ...] = DEFAULT_METHODS
     speeds: tuple[float, ...] = SPEEDS
     trials: int = 15
     seed: int = 0
@@ -65,42 +70,15 @@ class Evaluation:
         ]
 
 
-def finite_mean(values: Sequence[float]) -> float | None:
-    """Mean of the finite values, or None where there are none (JSON knows no NaN)."""
-    finite = [value for value in values if np.isfinite(value)]
-    return float(np.mean(finite)) if finite else None
-
-
-@dataclass(frozen=True)
-class Row:
-    """All trials of one method."""
-
-    method: str
-    results: tuple[TrialResult, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        progress = [r.progress for r in self.results]
-        return {
-            "method": self.method,
-            "trials": len(self.results),
-            "success": sum(r.reached for r in self.results),
-            "falls": sum(r.fallen for r in self.results),
-            "progress_m": {
-                "mean": float(np.mean(progress)),
-                "std": float(np.std(progress)),
-                "values": progress,
-            },
-            "velocity_error_mps": finite_mean([r.velocity_error for r in self.results]),
-        }
-
-
 def _run(job: tuple[Evaluation, str, TrialConfig]) -> TrialResult:
     """One trial, in a worker process; results do not depend on which worker runs it."""
     evaluation, method, config = job
     torch.set_num_threads(1)
     robot = robots.get(evaluation.robot)
     artefact = load_artefact(evaluation.model, robot)
-    factory = driver_factory(method, artefact, robot, evaluation.planner, evaluation.delay_steps)
+    factory = driver_factory(
+        method, artefact, robot, evaluation.planner, evaluation.delay_steps, evaluation.world
+    )
     layout = artefact.contract.observation
     trial = Trial(robot, evaluation.world, layout, config, line=evaluation.line_m)
     return trial.run(factory(config.seed))
@@ -126,6 +104,26 @@ def evaluate(evaluation: Evaluation, workers: int) -> list[Row]:
     ]
 
 
+def sweep(
+    evaluation: Evaluation, parameter: str, values: Sequence[float], workers: int, command: str
+) -> SweepResult:
+    """Run every trial of every method at every value of ``parameter``."""
+    worlds = [with_parameter(evaluation.world, parameter, value) for value in values]
+    start, rows = time.monotonic(), list[tuple[float, Row]]()
+    for value, world in zip(values, worlds, strict=True):
+        rows += [(value, row) for row in evaluate(replace(evaluation, world=world), workers)]
+    return SweepResult(
+        world=evaluation.world.name,
+        parameter=parameter,
+        values=tuple(values),
+        rows=tuple(rows),
+        line_m=evaluation.line_m,
+        command=command,
+        seed=evaluation.seed,
+        wall_s=round(time.monotonic() - start, 1),
+    )
+
+
 def table(rows: Sequence[Row]) -> str:
     """The rows as text, one line a method."""
     lines = [f"{'method':<10}{'success':>9}{'falls':>7}{'progress (m)':>18}{'error (m/s)':>13}"]
@@ -148,7 +146,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="go1", help="name in models/ or path of an artefact")
     parser.add_argument("--robot", default="go1", choices=robots.available())
     parser.add_argument(
-        "--methods", nargs="+", default=list(METHODS), choices=METHODS, metavar="METHOD"
+        "--methods",
+        nargs="+",
+        default=list(DEFAULT_METHODS),
+        choices=METHODS,
+        metavar="METHOD",
+        help=f"of {', '.join(METHODS)}",
     )
     parser.add_argument("--trials", type=int, default=15, help="per method, spread over speeds")
     parser.add_argument("--speeds", nargs="+", type=float, default=list(SPEEDS), help="m/s")
@@ -169,6 +172,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="the simulation waits for every plan (trials always do; stated for the record)",
     )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument(
+        "--sweep",
+        metavar="PARAMETER=V,V,...",
+        help="try other values of what makes the world hard; --json then holds the sweep",
+    )
     parser.add_argument("--json", metavar="FILE", help="write the rows here; - for stdout")
 
 
@@ -204,6 +212,16 @@ def main(arguments: argparse.Namespace) -> int:
         line=arguments.line,
         planner=PlannerConfig(samples=arguments.samples, iterations=arguments.iterations),
     )
+    if arguments.sweep is not None:
+        swept = sweep(
+            evaluation,
+            *parse_sweep(arguments.sweep),
+            workers=arguments.workers,
+            command=shlex.join(["simdist", *sys.argv[1:]]),
+        )
+        print(swept.table(), file=sys.stderr)
+        _write(swept.to_dict(), arguments.json)
+        return 0
     rows = evaluate(evaluation, arguments.workers)
     print(table(rows), file=sys.stderr)
     result = {
@@ -217,8 +235,13 @@ def main(arguments: argparse.Namespace) -> int:
         "planner": asdict(evaluation.planner),
         "rows": [row.to_dict() for row in rows],
     }
-    if arguments.json == "-":
-        print(json.dumps(result, indent=2))
-    elif arguments.json:
-        Path(arguments.json).write_text(json.dumps(result, indent=2) + "\n")
+    _write(result, arguments.json)
     return 0
+
+
+def _write(result: dict[str, Any], file: str | None) -> None:
+    """JSON to ``file``, to stdout for "-", or nowhere."""
+    if file == "-":
+        print(json.dumps(result, indent=2))
+    elif file:
+        Path(file).write_text(json.dumps(result, indent=2) + "\n")

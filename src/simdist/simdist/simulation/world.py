@@ -157,7 +157,10 @@ def _strip(data: Any, where: str) -> Strip:
         for key, kind in (("softness", Softness), ("rough", Rough)):
             if data.get(key) is not None:
                 data[key] = _build(kind, data[key], f"{where}.{key}")
-    strip = _build(Strip, data, where)
+    return _build(Strip, data, where)
+
+
+def _check_strip(strip: Strip, where: str) -> None:
     if strip.length <= 0:
         raise ConfigError(f"{where}.length must be positive, got {strip.length}")
     if not abs(strip.slope) < 60:
@@ -168,7 +171,6 @@ def _strip(data: Any, where: str) -> Strip:
         _refuse_impossible_softness(strip.softness, f"{where}.softness")
     if strip.rough and strip.slope:
         raise ConfigError(f"{where}: rough ground must be level, got slope {strip.slope}")
-    return strip
 
 
 def _refuse_impossible_softness(softness: Softness, where: str) -> None:
@@ -178,14 +180,32 @@ def _refuse_impossible_softness(softness: Softness, where: str) -> None:
             raise ConfigError(f"{where}.{name} must lie in (0, {most:g}], got {value}")
 
 
-def _refuse_below_floor(name: str, strips: tuple[Strip, ...]) -> None:
-    heights = WorldSpec(name, "", strips).profile()[1]
-    for index, height in enumerate(heights):
+def _check_gaps(gaps: RealityGaps, where: str) -> None:
+    for joint, factor in gaps.motor_strength.items():
+        if not 0 < factor <= 2:
+            raise ConfigError(f"{where}.motor_strength of {joint} must lie in (0, 2], got {factor}")
+    if not 0 <= gaps.action_delay <= 0.2:
+        raise ConfigError(f"{where}.action_delay must lie in [0, 0.2] s, got {gaps.action_delay}")
+    if not -3 <= gaps.trunk_mass <= 20:
+        raise ConfigError(f"{where}.trunk_mass must lie in [-3, 20] kg, got {gaps.trunk_mass}")
+
+
+def check_world(world: WorldSpec) -> WorldSpec:
+    """``world`` itself; raises ConfigError naming a value that is not possible."""
+    for index, strip in enumerate(world.course):
+        _check_strip(strip, f"world {world.name!r}: course[{index}]")
+    for index, height in enumerate(world.profile()[1]):
         if height < -1e-9:
             raise ConfigError(
-                f"world {name!r}: course[{index // 2}] leads to height {height:.2f} m, below the "
-                "floor at 0; begin with a rise or an uphill strip"
+                f"world {world.name!r}: course[{index // 2}] leads to height {height:.2f} m, below "
+                "the floor at 0; begin with a rise or an uphill strip"
             )
+    if world.success_line <= 0:
+        raise ConfigError(
+            f"world {world.name!r}: success_line must be positive, got {world.success_line}"
+        )
+    _check_gaps(world.gaps, f"world {world.name!r}: gaps")
+    return world
 
 
 def parse_world(name: str, data: Any) -> WorldSpec:
@@ -197,7 +217,6 @@ def parse_world(name: str, data: Any) -> WorldSpec:
     if not isinstance(course, list) or not course:
         raise ConfigError(f"world {name!r}: course must be a list of at least one strip")
     strips = tuple(_strip(s, f"world {name!r}: course[{i}]") for i, s in enumerate(course))
-    _refuse_below_floor(name, strips)
     boxes = tuple(
         _build(Box, box, f"world {name!r}: boxes[{i}]")
         for i, box in enumerate(data.pop("boxes", ()))
@@ -217,11 +236,7 @@ def parse_world(name: str, data: Any) -> WorldSpec:
         },
         f"world {name!r}",
     )
-    if world.success_line <= 0:
-        raise ConfigError(
-            f"world {name!r}: success_line must be positive, got {world.success_line}"
-        )
-    return world
+    return check_world(world)
 
 
 def load_world(name: str) -> WorldSpec:
