@@ -23,7 +23,7 @@ HARD = {
     "slope_gentle": ("friction",),
     "ice": ("friction",),
     "foam": ("softness",),
-    "payload": ("trunk_offset",),
+    "payload": ("trunk_mass", "trunk_offset"),
     "weak_motor": ("motor_strength",),
     "latency": ("action_delay",),
 }
