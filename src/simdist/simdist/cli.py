@@ -20,6 +20,7 @@ COMMANDS = {
     "evaluate": ("simdist.evaluation.evaluate", "closed-loop trials in a simulated world"),
     "report": ("simdist.evaluation.report", "one page about experiments, with figures"),
     "experiment": ("simdist.evaluation.experiment", "performance against minutes of robot data"),
+    "weaken": ("simdist.evaluation.baselines.weaken", "a worse model, to show that methods learn"),
     "finetune": ("simdist.adaptation.offline", "relearn the dynamics from rosbags"),
 }
 

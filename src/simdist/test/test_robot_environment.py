@@ -129,6 +129,16 @@ def test_same_seed_same_episode() -> None:
     assert rewards(5) != rewards(6)
 
 
+def test_an_action_is_held_as_in_trials() -> None:
+    every, second = environment_of(), RobotEnvironment(ROBOT, FLAT)
+    second.begin(TrialConfig(SPEED, 0, plan_every=2))
+    action = np.full(12, 0.3)
+    first, then = every.step(action), every.step(action)
+    held = second.step(action)
+    assert held.reward == pytest.approx(first.reward + 0.99 * then.reward)
+    np.testing.assert_array_equal(held.observation, then.observation)
+
+
 def test_episodes_end_by_time_out_and_by_falling() -> None:
     environment = environment_of(seconds=0.2)
     outcomes = [environment.step(np.zeros(12)) for _ in range(10)]
@@ -164,7 +174,7 @@ def test_a_fall_is_paid_for_before_the_next_step() -> None:
 
 
 def test_a_fleet_accounts_for_all_its_robots() -> None:
-    fleet = RobotFleet(ROBOT, FLAT, 2, CollectionPlan(seed=0, seconds=0.1))
+    fleet = RobotFleet(ROBOT, FLAT, 2, CollectionPlan(seed=0, seconds=0.1, plan_every=1))
     data = RobotData(ROBOT.control_dt)
     assert not fleet.affords()
     fleet.grant(data, 0.3 / 60)

@@ -39,7 +39,8 @@ class ExpertConfig:
     threads: int = 2
 
 
-def _ppo_config(config: ExpertConfig) -> dict[str, Any]:
+def ppo_config(config: ExpertConfig) -> dict[str, Any]:
+    """Settings of rsl-rl's runner."""
     network = {
         "class_name": "rsl_rl.models.MLPModel",
         "hidden_dims": [256, 128, 64],
@@ -99,7 +100,7 @@ class ExpertTrainer:
         )
         runner = OnPolicyRunner(
             cast(VecEnv, self.environment),
-            copy.deepcopy(_ppo_config(config)),
+            copy.deepcopy(ppo_config(config)),
             log_dir=None,
             device="cpu",
         )

@@ -297,6 +297,24 @@ def _through(context: MethodContext) -> Method:
     return FixedMethod("through", "planner", artefact, context)
 
 
+def _ppo(context: MethodContext) -> Method:
+    from simdist.evaluation.baselines.continued_ppo import ContinuedPpo
+
+    return ContinuedPpo(context)
+
+
+def _rlpd(context: MethodContext) -> Method:
+    from simdist.evaluation.baselines.rlpd import Rlpd
+
+    return Rlpd(context)
+
+
+def _full(context: MethodContext) -> Method:
+    from simdist.evaluation.baselines.full_finetuning import FullFinetuning
+
+    return FullFinetuning(context)
+
+
 #: How each method is made; a factory imports what only its own method needs.
 METHODS: dict[str, MethodFactory] = {
     "expert": _fixed("expert", "expert"),
@@ -309,6 +327,9 @@ METHODS: dict[str, MethodFactory] = {
     "simdist_online": _online,
     "placebo": lambda context: Placebo("placebo", context),
     "through": _through,
+    "ppo": _ppo,
+    "rlpd": _rlpd,
+    "full": _full,
 }
 
 

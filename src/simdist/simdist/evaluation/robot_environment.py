@@ -38,6 +38,7 @@ from simdist.tasks import LocomotionTask
 from simdist.tasks.course import Course, heading
 from simdist.types import Array, JointCommand
 
+DISCOUNT = 0.99  #: of training, per control step
 CONTACT_FORCE = 1.0  #: N on a foot that counts as contact
 
 
@@ -138,7 +139,7 @@ class SimulatorView:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a control step led to. ``observation`` is that of the state after it, before any new
+    """What an action led to. ``observation`` is that of the state after it, before any new
     episode."""
 
     observation: Array
@@ -152,7 +153,10 @@ class Outcome:
 
 
 class RobotEnvironment:
-    """One robot of one world, walking along the course, at 50 Hz; :meth:`begin` comes first.
+    """One robot of one world, walking along the course; :meth:`begin` comes first.
+
+    As in trials, an action is held for ``plan_every`` control steps. What follows it counts with
+    :data:`DISCOUNT` per control step, so that values mean the same at every rate.
 
     Observations ``(size,)`` are the ``policy_size`` inputs of the expert's actor followed by what
     only its critic sees. Motor commands go straight to the motors: the same actions as in training.
@@ -182,7 +186,7 @@ class RobotEnvironment:
             np.random.default_rng([trial.seed, 1]).uniform(0.0, self.spec.gait_period)
         )
         self._length = round(trial.seconds / self.robot.control_dt)
-        self.steps = 0
+        self.steps = 0  #: control steps of the episode
         self.action = self._zero
         self._view.begin()
         self._command()
@@ -216,11 +220,23 @@ class RobotEnvironment:
         return np.concatenate([proprioception, self.command, self.action, privileged])
 
     def step(self, action: Array) -> Outcome:
-        """One control step with ``action (n,)``; the caller resets when the episode has ended."""
+        """Hold ``action (n,)``; the caller begins anew when the episode has ended."""
+        action = np.clip(np.asarray(action, np.float64), -ACTION_LIMIT, ACTION_LIMIT)
+        total, fell, timed_out = 0.0, False, False
+        for count in range(self.trial.plan_every):
+            reward, fell = self._control_step(action)
+            total += DISCOUNT**count * reward
+            timed_out = not fell and self.steps >= self._length
+            if fell or timed_out:
+                break
+        return Outcome(self.observation(), total, fell, timed_out)
+
+    def _control_step(self, action: Array) -> tuple[float, bool]:
+        """The reward, and whether the robot fell."""
         robot, previous = self.robot, self.action
-        self.action = np.clip(np.asarray(action, np.float64), -ACTION_LIMIT, ACTION_LIMIT)
+        self.action = action
         command = JointCommand(
-            position=robot.target(self.action),
+            position=robot.target(action),
             velocity=self._zero,
             kp=robot.kp,
             kd=robot.kd,
@@ -236,22 +252,20 @@ class RobotEnvironment:
                 self._view.watch()
         except SimulationError:  # as in training, what diverges has fallen
             self.simulation.reset(self.trial.seed)
-            return Outcome(self.observation(), 0.0, fell=True, timed_out=False)
+            return 0.0, True
         self._view.update()
         terms = reward_terms(
             self._task,
             self._view,
             command=self.command[None],
-            action=self.action[None],
+            action=action[None],
             previous_action=previous[None],
             previous_velocity=velocity,
             phase=np.array([2 * np.pi * self.clock / self.spec.gait_period]),
         )
-        reward = float(self._task.reward(terms)[0])
         fell = bool(fallen(self._task, self._view)[0])
         self._command()
-        timed_out = not fell and self.steps >= self._length
-        return Outcome(self.observation(), reward, fell, timed_out)
+        return float(self._task.reward(terms)[0]), fell
 
 
 class RobotFleet:
@@ -267,7 +281,7 @@ class RobotFleet:
         self.robots = [RobotEnvironment(robot, world) for _ in range(count)]
         self.num_envs, self.num_actions, self.device = count, robot.joint_count, "cpu"
         self.cfg: dict[str, Any] = {}
-        self.max_episode_length = round(plan.seconds / robot.control_dt)
+        self.max_episode_length = round(plan.seconds / robot.control_dt) // plan.plan_every
         self.episode_length_buf = torch.zeros(count, dtype=torch.long)
         self._plan, self._dt = plan, robot.control_dt
         self._policy_size = self.robots[0].policy_size
@@ -282,8 +296,8 @@ class RobotFleet:
         self._begin_all()
 
     def affords(self) -> bool:
-        """Whether the robot time allows one more step of every robot."""
-        return self.time.affords(self.num_envs)
+        """Whether the robot time allows one more action of every robot."""
+        return self.time.affords(self.num_envs * self._plan.plan_every)
 
     def rest(self) -> None:
         """Write down the episodes under way, as their robots stop here."""
@@ -308,23 +322,31 @@ class RobotFleet:
     def step(
         self, actions: torch.Tensor
     ) -> tuple[TensorDict, torch.Tensor, torch.Tensor, dict[str, Any]]:
-        """One control step of every robot; robots that end start a new episode. RuntimeError when
-        the robot time does not allow it."""
-        self.time.pay(self.num_envs)
+        """One action of every robot; robots that end start a new episode. RuntimeError when the
+        robot time does not allow it."""
+        if not self.affords():
+            raise RuntimeError("the robot time is used up; grant more")
         outcomes: list[Outcome] = []
+        steps = 0
         for index, environment in enumerate(self.robots):
+            before = environment.steps
             outcome = environment.step(actions[index].detach().numpy())
+            steps += environment.steps - before
             outcomes.append(outcome)
             self._observations[index] = outcome.observation
-            if outcome.fell:
-                self.time.fell()
             if outcome.ended:
                 self.data.trials.append(environment.recorded(outcome.fell))
                 self._observations[index] = self._begin(environment)
-        self.episode_length_buf = torch.tensor([e.steps for e in self.robots])
+        self.time.pay(steps)
+        for outcome in outcomes:
+            if outcome.fell:
+                self.time.fell()
+        lengths = torch.tensor([environment.steps for environment in self.robots])
+        self.episode_length_buf = lengths // self._plan.plan_every
+        timed_out = torch.tensor([float(outcome.timed_out) for outcome in outcomes])
         return (
             self.get_observations(),
             torch.tensor([outcome.reward for outcome in outcomes]),
             torch.tensor([outcome.ended for outcome in outcomes]),
-            {"time_outs": torch.tensor([float(o.timed_out) for o in outcomes]), "log": {}},
+            {"time_outs": timed_out, "log": {}, "outcomes": outcomes},
         )
