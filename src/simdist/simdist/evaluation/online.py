@@ -27,6 +27,7 @@ from simdist.world_model.state_encoder import StateEncoder
 
 #: As in config/nodes.yaml, whose finetuning is shorter than that of a whole round.
 STEPS_PER_UPDATE = 150
+MIN_NEW_SECONDS = 15.0  #: of robot data between two updates
 MOST_SECONDS = 36_000.0
 #: A trial is learned from or held out as a whole.
 GROUP_SECONDS = 3600.0
@@ -85,7 +86,11 @@ class OnlineDynamics(AdaptingMethod):
                 self.current,
                 self.finetuner(self._config),
                 AcceptanceGate(context.gate),
-                SessionConfig(capacity_seconds=MOST_SECONDS, group_seconds=GROUP_SECONDS),
+                SessionConfig(
+                    min_new_seconds=MIN_NEW_SECONDS,
+                    capacity_seconds=MOST_SECONDS,
+                    group_seconds=GROUP_SECONDS,
+                ),
                 context.robot.control_dt,
             ),
             UpdateStore(self.current),

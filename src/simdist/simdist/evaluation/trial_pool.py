@@ -11,6 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -18,6 +19,7 @@ import numpy as np
 import torch
 
 from simdist import robots
+from simdist.errors import SimulationError
 from simdist.evaluation.drivers import Driver, PrivilegedDriver
 from simdist.evaluation.trials import Trial, TrialConfig, TrialResult
 from simdist.observation import Observation, ObservationSpec
@@ -231,6 +233,11 @@ class TrialPool:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()
+        except BrokenProcessPool:
+            raise SimulationError(
+                "a worker process died, perhaps for lack of memory; run again with --workers 1, "
+                "what is finished is kept"
+            ) from None
         finally:
             for future in waiting:
                 future.cancel()
