@@ -37,6 +37,12 @@ class Checked:
                     low,
                     high,
                 )
+            elif isinstance(item.default, bool):
+                value = getattr(self, item.name)
+                if not isinstance(value, bool):
+                    raise ConfigError(
+                        f"{type(self).__name__}.{item.name} = {value!r}: must be true or false"
+                    )
 
 
 def _check_number(owner: str, name: str, value: Any, whole: bool, low: float, high: float) -> None:

@@ -17,11 +17,13 @@ from simdist.planning import (
     PlannerConfig,
     PlanningError,
     PriorController,
+    SmoothedPriorController,
     action_limits,
     self_test,
 )
 from simdist.planning.backends import choose
 from simdist.planning.mppi import _colouring, _weights
+from simdist.planning.probe import random_inputs
 from simdist.planning.sequences import shift
 from simdist.world_model import WorldModel, WorldModelConfig
 
@@ -406,3 +408,106 @@ def test_unknown_settings_and_contradictions_are_refused() -> None:
     assert PlannerConfig.from_mapping({"temperature": 1}).temperature == 1
     with pytest.raises(ConfigError, match="backend"):
         MppiPlanner(FakeModel(), GO1, backend="cuda")  # type: ignore[arg-type]
+
+
+# --- closed loop --------------------------------------------------------------------------------
+
+
+def reacting_model(reactive: tuple[int, ...] = (16,)) -> WorldModel:
+    torch.manual_seed(1)
+    config = WorldModelConfig(
+        latent_dim=8, history=2, horizon=HORIZON, ff_factor=1, reactive_hidden=reactive
+    )
+    return WorldModel(config).eval()
+
+
+def observed(model: WorldModel, batch: int = 2) -> tuple[torch.Tensor, ...]:
+    return random_inputs(model, batch, 0)
+
+
+@torch.inference_mode()
+def test_following_the_policy_and_scoring_its_actions_agree() -> None:
+    model = reacting_model()
+    context, latent, command = observed(model)
+    problem = choose("torch")(model, 0.9).prepare(context, latent, command)
+    deviations, first = 0.3 * torch.randn(2, 6, HORIZON, WIDTH), torch.randn(2, 6, 1, WIDTH)
+    limits = -2 * torch.ones(WIDTH), 2 * torch.ones(WIDTH)
+    actions, returns = problem.follow(deviations, first, limits)
+    torch.testing.assert_close(actions[:, :, :1], first)
+    torch.testing.assert_close(returns, problem.returns(actions), atol=1e-5, rtol=1e-5)
+    assert actions[:, :, 1:].abs().max() <= 2.0
+
+
+@torch.inference_mode()
+def test_the_policy_answers_what_the_model_predicts_at_every_step() -> None:
+    model = reacting_model()
+    context, latent, command = observed(model, 1)
+    problem = choose("torch")(model, 0.9).prepare(context, latent, command)
+    wide = -99 * torch.ones(WIDTH), 99 * torch.ones(WIDTH)
+    first = torch.randn(1, 1, 1, WIDTH)
+    deviations = torch.randn(1, 1, HORIZON, WIDTH)
+    actions, _ = problem.follow(deviations, first, wide)
+    latents = model.dynamics(context, actions[0])
+    assert model.reactive is not None
+    for t in range(1, HORIZON):
+        answer = model.reactive(latents[:, t - 1], actions[0, :, t - 1], command)
+        torch.testing.assert_close(
+            actions[0, :, t] - deviations[0, :, t], answer, atol=1e-4, rtol=0
+        )
+
+
+def test_a_closed_loop_plan_begins_with_what_is_committed_and_keeps_the_limits() -> None:
+    model = reacting_model()
+    config = PlannerConfig(samples=16, iterations=2, closed_loop=True, action_clip=0.5)
+    planner = MppiPlanner(model, GO1, config)
+    committed = 0.1 * np.ones((2, WIDTH))
+    plan = planner.plan(*observed(model), committed=committed)
+    np.testing.assert_allclose(plan.actions[:, :2], 0.1, atol=1e-6)
+    lower, upper = action_limits(GO1, 0.5)
+    assert (plan.actions >= lower.numpy() - 1e-6).all()
+    assert (plan.actions <= upper.numpy() + 1e-6).all()
+    assert np.isfinite(plan.predicted_return).all()
+
+
+def test_closed_loop_plans_do_not_depend_on_how_many_robots_are_planned_for() -> None:
+    model = reacting_model()
+    config = PlannerConfig(samples=16, iterations=2, closed_loop=True)
+    both = MppiPlanner(model, GO1, config).plan(*observed(model))
+    alone = MppiPlanner(model, GO1, config).plan(*(x[:1] for x in observed(model)))
+    np.testing.assert_allclose(both.actions[:1], alone.actions, atol=1e-4)
+
+
+def test_planning_in_closed_loop_needs_a_reactive_policy() -> None:
+    model = reacting_model(())
+    planner = MppiPlanner(model, GO1, PlannerConfig(samples=8, closed_loop=True))
+    with pytest.raises(PlanningError, match="refine-policy"):
+        planner.plan(*observed(model))
+
+
+def test_closed_loop_is_true_or_false_and_nothing_else() -> None:
+    with pytest.raises(ConfigError, match="closed_loop = 1: must be true or false"):
+        PlannerConfig(closed_loop=1)  # type: ignore[arg-type]
+
+
+# --- the prior, smoothed ------------------------------------------------------------------------
+
+
+def test_smoothing_mixes_what_was_said_before_about_the_same_time() -> None:
+    model = reacting_model()
+    controller = SmoothedPriorController(model, GO1, keep=0.25)
+    first, second = observed(model), random_inputs(model, 2, 1)
+    before = controller.plan(*first).actions
+    plan = controller.plan(*second, elapsed=2)
+    expected = 0.25 * before[:, 2:] + 0.75 * plan.prior[:, :-2]
+    np.testing.assert_allclose(plan.actions[:, :-2], expected, atol=1e-6)
+    np.testing.assert_allclose(plan.actions[:, -2:], plan.prior[:, -2:], atol=1e-6)
+
+
+def test_a_robot_that_was_reset_is_not_smoothed_with_its_past() -> None:
+    model = reacting_model()
+    controller = SmoothedPriorController(model, GO1)
+    controller.plan(*observed(model))
+    controller.reset([1])
+    plan = controller.plan(*random_inputs(model, 2, 1))
+    np.testing.assert_allclose(plan.actions[1], plan.prior[1], atol=1e-6)
+    assert np.abs(plan.actions[0] - plan.prior[0]).max() > 1e-3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import json
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from torch import Tensor
 from simdist.errors import ContractError
 from simdist.world_model import DYNAMICS_PREFIX, WorldModel, WorldModelConfig
 from simdist.world_model.attention import gelu
-from simdist.world_model.losses import dynamics_loss, policy_loss
+from simdist.world_model.losses import dynamics_loss, policy_loss, world_model_losses
 from simdist.world_model.windows import WindowBatch
 
 TINY = WorldModelConfig(
@@ -364,3 +365,52 @@ def test_gelu_is_the_same_function_with_and_without_gradients():
         fast = gelu(x)
     torch.testing.assert_close(fast, gelu(x), atol=1e-6, rtol=1e-5)
     assert torch.equal(x, torch.linspace(-12, 12, 4001))
+
+
+# --- step by step, and the reactive policy -------------------------------------------------------
+
+
+def reactive_model() -> WorldModel:
+    torch.manual_seed(0)
+    return WorldModel(dataclasses.replace(TINY, reactive_hidden=(16, 8))).eval()
+
+
+@pytest.mark.parametrize("samples", [1, 3])
+def test_latents_step_by_step_are_those_of_the_whole_sequence(
+    model: WorldModel, samples: int
+) -> None:
+    context, _ = model.encode(*inputs(2))
+    actions = torch.randn(2 * samples, 6, 5)
+    keys = model.prepare_context(context)
+    rollout = model.dynamics.begin(keys)
+    stepped = torch.stack([rollout.step(actions[:, t]) for t in range(6)], 1)
+    torch.testing.assert_close(stepped, model.dynamics(keys, actions), atol=1e-5, rtol=1e-5)
+
+
+def test_two_rollouts_from_one_context_do_not_disturb_each_other(model: WorldModel) -> None:
+    keys = model.prepare_context(model.encode(*inputs(1))[0])
+    actions = torch.randn(2, 6, 5)
+    first, second = model.dynamics.begin(keys), model.dynamics.begin(keys)
+    for t in range(6):
+        latents = [r.step(actions[i : i + 1, t]) for i, r in enumerate((first, second))]
+    whole = model.dynamics(keys, actions)[:, -1]
+    torch.testing.assert_close(torch.cat(latents), whole, atol=1e-5, rtol=1e-5)
+
+
+def test_a_model_without_reactive_policy_has_the_contract_it_always_had() -> None:
+    assert "reactive_hidden" not in TINY.to_dict()
+    assert WorldModelConfig.from_dict(TINY.to_dict()) == TINY
+    with_policy = dataclasses.replace(TINY, reactive_hidden=(16, 8))
+    assert WorldModelConfig.from_dict(with_policy.to_dict()) == with_policy
+
+
+def test_the_reactive_loss_teaches_the_encoder_what_a_policy_needs() -> None:
+    model = reactive_model()
+    losses = world_model_losses(model, window_batch(4))
+    losses["reactive"].backward()
+    assert all(p.grad is not None and p.grad.any() for p in model.encoder.proprio.parameters())
+    assert all(p.grad is None for p in model.dynamics.parameters())
+
+
+def test_a_model_without_reactive_policy_has_no_reactive_loss(model: WorldModel) -> None:
+    assert "reactive" not in world_model_losses(model, window_batch(4))

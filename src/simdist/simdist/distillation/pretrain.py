@@ -26,7 +26,7 @@ from simdist import robots
 from simdist.distillation.windows import WindowData, load_windows
 from simdist.errors import ConfigError, DatasetError, SimdistError
 from simdist.world_model import Contract, WorldModel, WorldModelConfig, save_artefact
-from simdist.world_model.artefact import write_atomically
+from simdist.world_model.artefact import Artefact, load_artefact, write_atomically
 from simdist.world_model.losses import policy_loss, total_loss, world_model_losses
 from simdist.world_model.simulation_replay import FILE_NAME, export_simulation_replay
 from simdist.world_model.windows import WindowSet
@@ -80,6 +80,8 @@ class PretrainConfig:
     dynamics_layers: int = 2
     policy_layers: int = 2
     ff_factor: int = 4
+    reactive_width: int = 256
+    start: str | None = None  #: artefact whose weights to begin with
     checkpoint_every: int = 1000
     evaluate_every: int = 500
     replay_windows: int = 5000
@@ -103,6 +105,7 @@ class PretrainConfig:
             "checkpoint_every": (1, 10_000_000),
             "evaluate_every": (1, 10_000_000),
             "replay_windows": (10, 1_000_000),
+            "reactive_width": (0, 8192),
             "threads": (1, 1024),
         }
         for name, (low, high) in bounds.items():
@@ -197,6 +200,7 @@ class Trainer:
             dynamics_layers=config.dynamics_layers,
             policy_layers=config.policy_layers,
             ff_factor=config.ff_factor,
+            reactive_hidden=reactive_layers(config.reactive_width),
         )
         self.contract = Contract.of(robot, observation, network, discount=config.discount)
         torch.manual_seed(config.seed)
@@ -212,7 +216,10 @@ class Trainer:
         self._evaluation = _evaluation_indices(data.validation)
         checkpoint = self._read_checkpoint()
         if checkpoint is None:
-            fit_scaler(self.model, data.train, self.generator)
+            if config.start is None:
+                fit_scaler(self.model, data.train, self.generator)
+            else:
+                start_from(self.model, load_artefact(Path(config.start), robot))
             self.losses_start = evaluate(self.model, data.validation, self._evaluation)
             self._begin("world")
         else:
@@ -415,6 +422,26 @@ class Trainer:
         _log.info("continuing at step %d after %.0f s", self.step, self.seconds)
 
 
+def reactive_layers(width: int) -> tuple[int, ...]:
+    """Hidden layers of a reactive policy whose first one is ``width`` wide; 0 for none at all."""
+    return (width, width // 2) if width else ()
+
+
+def start_from(model: WorldModel, artefact: Artefact) -> None:
+    """Take over all weights and scalers; a reactive policy may be missing on either side."""
+    source = {
+        name: tensor
+        for name, tensor in artefact.model.state_dict().items()
+        if model.reactive is not None or not name.startswith("reactive.")
+    }
+    try:
+        missing = model.load_state_dict(source, strict=False).missing_keys
+    except RuntimeError as error:
+        raise ConfigError(f"cannot start from {artefact.path}: {error}") from error
+    if any(not name.startswith("reactive.") for name in missing):
+        raise ConfigError(f"cannot start from {artefact.path}: it lacks {', '.join(missing[:3])}")
+
+
 def fit_scaler(model: WorldModel, windows: WindowSet, generator: torch.Generator) -> None:
     """Set the scaler from a sample of the training windows that teach the world model."""
     data = windows.trajectories
@@ -494,6 +521,7 @@ _OPTIONS = {
     "dynamics_layers": "decoder layers of the dynamics",
     "policy_layers": "decoder layers of the policy prior",
     "ff_factor": "width of feed-forward layers in units of the latent",
+    "reactive_width": "first hidden layer of the reactive policy, 0 for none",
     "checkpoint_every": "steps between checkpoints",
     "evaluate_every": "steps between evaluations on held-out windows",
     "replay_windows": "simulation windows exported for later finetuning",
@@ -519,6 +547,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for checkpoints, logs and the model; an unfinished training there is continued",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="budget in steps")
+    parser.add_argument("--start", metavar="PATH", help="artefact whose weights to begin with")
     for name, text in _OPTIONS.items():
         default = getattr(PretrainConfig, name)
         parser.add_argument(
@@ -534,6 +563,8 @@ def main(args: argparse.Namespace) -> int:
     """Run ``simdist pretrain`` and print the path of the model."""
     options = {name: getattr(args, name) for name in _OPTIONS}
     torch.set_flush_denormal(True)  # denormal numbers slow training down; for this process only
-    config = PretrainConfig(data=tuple(args.data), output=args.output, steps=args.steps, **options)
+    config = PretrainConfig(
+        data=tuple(args.data), output=args.output, steps=args.steps, start=args.start, **options
+    )
     print(pretrain(config))
     return 0

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
+from simdist.distillation.pretrain import MODEL_FILE, reactive_layers
 from simdist.distillation.windows import WindowData, load_windows
 from simdist.errors import DatasetError
 from simdist.paths import model_file
@@ -30,7 +31,6 @@ from simdist.world_model.artefact import Artefact, load_artefact, save_artefact
 from simdist.world_model.losses import policy_loss
 from simdist.world_model.windows import WindowSet
 
-MODEL_FILE = "world_model.safetensors"
 _EVALUATION = 4096
 
 
@@ -49,10 +49,6 @@ class RefineConfig(Checked):
     reactive_width: int = bounded(256, 8, 8192, "first hidden layer of the reactive policy")
     seed: int = bounded(0, 0, 2**31 - 1, "seed of weights and batches")
     threads: int = bounded(2, 1, 1024, "CPU threads")
-
-    @property
-    def reactive_hidden(self) -> tuple[int, ...]:
-        return self.reactive_width, self.reactive_width // 2
 
 
 def with_reactive_policy(
@@ -163,7 +159,7 @@ def refine(model: str, data: tuple[str, ...], out: Path, config: RefineConfig) -
     torch.set_num_threads(config.threads)
     torch.manual_seed(config.seed)
     artefact = load_artefact(model_file(model))
-    network, contract = with_reactive_policy(artefact, config.reactive_hidden)
+    network, contract = with_reactive_policy(artefact, reactive_layers(config.reactive_width))
     windows = load_windows([Path(path) for path in data], contract.horizon, seed=config.seed)
     if (windows.robot, windows.observation) != (contract.robot, contract.observation):
         raise DatasetError(

@@ -8,8 +8,8 @@ from torch import Tensor
 from simdist.world_model.network import WorldModel
 from simdist.world_model.windows import WindowBatch
 
-#: weights of the paper
-LOSS_WEIGHTS = {"latent": 1.0, "reward": 1.0, "value": 1.0, "action": 4.0}
+#: weights of the paper, and ours for the reactive policy
+LOSS_WEIGHTS = {"latent": 1.0, "reward": 1.0, "value": 1.0, "action": 4.0, "reactive": 4.0}
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
@@ -32,12 +32,38 @@ def world_model_losses(model: WorldModel, batch: WindowBatch) -> dict[str, Tenso
     scaled_rewards = model.scaler.scale("reward", batch.rewards)
     scaled_values = model.scaler.scale("value", batch.values)
     latent_error = (prediction.latents - latent_targets(model, batch)).square().mean(-1)
-    return {
+    losses = {
         "latent": masked_mean(latent_error, batch.alive * world),
         "reward": masked_mean((prediction.rewards - scaled_rewards).square(), world),
         "value": masked_mean((prediction.values - scaled_values).square(), world),
         "action": _action_loss(model, prediction.actions, batch),
     }
+    if model.reactive is not None:
+        losses["reactive"] = reactive_loss(model, batch, prediction.latent)
+    return losses
+
+
+def reactive_loss(model: WorldModel, batch: WindowBatch, latent: Tensor) -> Tensor:
+    """Action loss of the reactive policy in the present, whose ``latent (B, D)`` is given, and in
+    the last state of each window.
+
+    Its gradient reaches the encoder. Without it a latent forgets what is hard to predict, joint
+    velocities above all, and nothing that acts on latents can balance a robot that slips.
+    """
+    assert model.reactive is not None
+    scale, last = model.scaler.scale, batch.actions.shape[1] - 1
+    later = model.latent(batch.target_proprio[:, last - 1], batch.target_scan[:, last - 1])
+    answers = [
+        model.reactive.scaled(state, scale("action", previous), scale("command", command))
+        for state, previous, command in (
+            (latent, batch.action_history[:, -1], batch.commands[:, 0]),
+            (later, batch.actions[:, last - 1], batch.commands[:, last]),
+        )
+    ]
+    labels = scale("action", batch.expert_actions[:, [0, last]])
+    error = (torch.stack(answers, 1) - labels).square().mean(-1)
+    exists = torch.stack([torch.ones_like(batch.alive[:, 0]), batch.alive[:, last - 1]], 1)
+    return masked_mean(error, exists)
 
 
 def total_loss(losses: dict[str, Tensor]) -> Tensor:
