@@ -40,9 +40,12 @@ _simdist_is_ready() { # ROOT PREFIX
   local ready=$2/.simdist/ready
   # The scripts of an environment name its path: one that was moved has to be looked at again.
   [ -x "$2/bin/python3" ] && [ -e "$ready" ] && [ "$(<"$ready")" = "$2" ] || return 1
+  local kernel=$1/src/simdist/simdist/planning/backends/native
+  [ -e "$kernel/build/plan_kernel_generic.so" ] || return 1
   [ -z "$(find "$1/requirements" "$1/launch" "$1/config" "$1/models" "$1/src/simdist_msgs" \
     "$1/src/simdist/package.xml" "$1/src/simdist/setup.py" "$1/src/simdist/setup.cfg" \
     "$1/src/simdist/scripts" "$1/tools/bootstrap.py" "$1/colcon.meta" \
+    "$kernel/kernel" "$kernel/build_kernel.py" \
     -newer "$ready" -print -quit 2>/dev/null)" ]
 }
 

@@ -27,6 +27,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 REQUIREMENTS = ROOT / "requirements"
+KERNEL = ROOT / "src/simdist/simdist/planning/backends/native"
 PYTHON_RANGE = ((3, 11), (3, 13))  # half open; mujoco 4 needs 3.11, the Go1 SDK has no 3.13
 MINIMUM_GLIBC = (2, 28)  # of the ROS 2 wheels
 DISK_BYTES = 4 * 1024**3  # 2 GB installed, the rest for pip's temporary files
@@ -80,6 +81,7 @@ class Setup:
         self.stages.append(Stage("dev", "checks and tests", lambda: [text("dev.txt")], self.dev))
         self.stages += [
             Stage("messages", "messages (compiling)", self.message_inputs, self.messages),
+            Stage("kernel", "plan kernel (compiling)", self.kernel_inputs, self.kernel),
             Stage("workspace", "package simdist", self.workspace_inputs, self.workspace),
         ]
 
@@ -97,6 +99,9 @@ class Setup:
             *contents(ROOT / "src/simdist_msgs"),
             *contents(ROOT / "colcon.meta"),
         ]
+
+    def kernel_inputs(self) -> list[str]:
+        return [*contents(KERNEL / "build_kernel.py"), *contents(KERNEL / "kernel")]
 
     def workspace_inputs(self) -> list[str]:
         """Sources are linked, so only what is added or named counts, not what is in it."""
@@ -198,6 +203,9 @@ class Setup:
         if self.kind == "wheels":
             self.point_wheels_at_this_python()
         self.colcon("simdist_msgs")
+
+    def kernel(self) -> None:
+        self.command([str(self.python), str(KERNEL / "build_kernel.py")])
 
     def workspace(self) -> None:
         build, share = self.build_base / "simdist", self.install_base / "share" / "simdist"
@@ -363,6 +371,8 @@ class Setup:
         if self.kind == "ros" and not (self.install_base / "local_setup.bash").exists():
             for name in ("messages", "workspace"):
                 (stamps / name).unlink(missing_ok=True)
+        if not any((KERNEL / "build").glob("*.so")):
+            (stamps / "kernel").unlink(missing_ok=True)
         for number, stage in enumerate(self.stages, start=1):
             digest = hashlib.sha256("\0".join(stage.inputs()).encode()).hexdigest()
             stamp = stamps / stage.name

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simdist.errors import ConfigError
 from simdist.planning.backends.base import PlanBackend
+from simdist.planning.backends.native import KernelUnavailable, NativeBackend
 from simdist.planning.backends.torch_backend import TorchBackend
 
 if TYPE_CHECKING:
@@ -14,7 +17,7 @@ if TYPE_CHECKING:
 
 BackendFactory = Callable[["WorldModel", float], PlanBackend]
 
-_BACKENDS: dict[str, BackendFactory] = {"torch": TorchBackend}
+_log = logging.getLogger(__name__)
 
 
 def available() -> tuple[str, ...]:
@@ -24,10 +27,39 @@ def available() -> tuple[str, ...]:
 
 def choose(name: str = "auto") -> BackendFactory:
     """The factory ``(model, discount) -> PlanBackend`` called ``name``; ``auto`` takes the
-    fastest one that runs here. Raises ConfigError for an unknown name."""
+    fastest one that runs here, for the model at hand.
+
+    Raises ConfigError for an unknown name; the factory does if the backend that was asked for
+    cannot be had.
+    """
     if name == "auto":
-        return _BACKENDS["torch"]
+        return _fastest
     if name not in _BACKENDS:
         known = ", ".join(("auto", *available()))
         raise ConfigError(f"unknown planner backend {name!r}; known: {known}")
     return _BACKENDS[name]
+
+
+def _fastest(model: WorldModel, discount: float) -> PlanBackend:
+    try:
+        return NativeBackend(model, discount)
+    except KernelUnavailable as error:
+        _say_once(f"planning in plain PyTorch, which is slower: {error}")
+        return TorchBackend(model, discount)
+
+
+def _native(model: WorldModel, discount: float) -> PlanBackend:
+    try:
+        return NativeBackend(model, discount)
+    except KernelUnavailable as error:
+        raise ConfigError(
+            f"planner backend 'native' is not available: {error}; 'auto' falls back to 'torch'"
+        ) from None
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    _log.warning(text)
+
+
+_BACKENDS: dict[str, BackendFactory] = {"native": _native, "torch": TorchBackend}
