@@ -28,7 +28,7 @@ from simdist.evaluation.collection import (
     collection_seed,
     evaluation_seed,
 )
-from simdist.evaluation.results import FORMAT, ExperimentResult, Point
+from simdist.evaluation.results import FORMAT, ExperimentResult, Nominal, Point
 from simdist.evaluation.trial_pool import NoisyDriver
 from simdist.evaluation.trials import TrialResult
 from simdist.observation import Observation
@@ -325,6 +325,15 @@ def test_the_online_method_swaps_while_the_robot_walks(model, tmp_path, monkeypa
     assert without_times(run(model, tmp_path / "b", *arguments)) == without_times(result)
 
 
+def test_what_was_known_is_tried_again_after_learning(model, tmp_path):
+    result = run(model, tmp_path / "run", "--nominal-trials", "2")
+    assert result.nominal is not None
+    assert len(result.nominal.before) == len(result.nominal.after) == 2
+    assert result.nominal.before != result.nominal.after  # other dynamics, other plans
+    frozen = run(model, tmp_path / "fixed", "--nominal-trials", "2", "--method", "frozen")
+    assert frozen.nominal is None  # what does not learn forgets nothing
+
+
 def test_through_drives_with_the_other_model(model, tmp_path, capsys):
     out = tmp_path / "a"
     assert cli.main(command(model, out, "--method", "through")) == 2
@@ -490,6 +499,9 @@ def test_results_survive_the_way_through_a_file(tmp_path):
     result = ExperimentResult(
         "ice", "frozen", 3.0, (point,), None, None, "simdist experiment", 0, 3.5, {}, {"a": [1]}
     )
+    result = dataclasses.replace(result, nominal=Nominal((4.0, 6.0), (4.5, 5.0)))
+    assert result.nominal is not None
+    assert result.nominal.kept == pytest.approx(0.95)
     result.save(tmp_path / "r.json")
     assert ExperimentResult.load(tmp_path / "r.json") == result
 
@@ -500,6 +512,7 @@ def test_results_survive_the_way_through_a_file(tmp_path):
         ({"format": "simdist-experiment-7"}, "'simdist-experiment-7', expected"),
         ({"points": None}, "damaged results"),
         ({"line_m": "far"}, "damaged results"),
+        ({"nominal": {"before": [1.0], "after": []}}, "nominal trials do not match"),
         (
             {
                 "points": [

@@ -50,6 +50,7 @@ from simdist.evaluation.methods import (
 from simdist.evaluation.results import (
     BeforeAfter,
     ExperimentResult,
+    Nominal,
     Point,
     Round,
     finite,
@@ -65,6 +66,8 @@ from simdist.world_model.artefact import Artefact, load_artefact
 from simdist.world_model.simulation_replay import find_simulation_replay
 
 STATE_FORMAT = "simdist-experiment-state-1"
+NOMINAL_WORLD = "nominal"
+NOMINAL_LINE = 50.0  #: m, out of reach
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class ExperimentConfig:
     finetune: FinetuneConfig = field(default_factory=lambda: FinetuneConfig(cache_mib=1024))
     gate: GateConfig = field(default_factory=GateConfig)
     through_model: str | None = None
+    nominal_trials: int = 0  #: in the world of the pretraining, before and after learning
 
     def check(self) -> None:
         """Raise ConfigError for what cannot be run."""
@@ -96,6 +100,7 @@ class ExperimentConfig:
         most = SEEDS_PER_EVALUATION * len(self.speeds)
         for name, low, high in (
             ("trials", 1, most),
+            ("nominal_trials", 0, most),
             ("seed", 0, MOST_SEED),
             ("seconds", 0.1, 600),
             ("plan_every", 1, 10),
@@ -147,6 +152,8 @@ class Progress:
     learned: int = 0  #: points that were learned for; the method was saved after this one
     latent_loss: BeforeAfter | None = None
     simulation_loss: BeforeAfter | None = None
+    nominal_before: tuple[float, ...] = ()
+    nominal_after: tuple[float, ...] = ()
     wall_s: float = 0.0  #: of everything finished
     point_wall_s: float = 0.0  #: of what was finished for the point under way
 
@@ -170,6 +177,8 @@ class Progress:
                 name: None if (loss := data.pop(name)) is None else BeforeAfter(**loss)
                 for name in ("latent_loss", "simulation_loss")
             }
+            for name in ("nominal_before", "nominal_after"):
+                data[name] = tuple(data[name])
             return Progress(points=points, rounds=rounds, **losses, **data)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ConfigError(f"{path} is damaged: {error!r}; choose another --out") from error
@@ -242,6 +251,13 @@ class Experiment:
         self._bar.set_description(f"{label}: evaluating")
         with self._timed(progress):
             point = self._evaluate(method.source(), minutes, pool)
+        if self.config.nominal_trials and method.learns:
+            self._bar.set_description(f"{label}: evaluating in the nominal world")
+            with self._timed(progress):
+                if index == 0:
+                    progress.nominal_before = self._nominal(method.source())
+                elif minutes == self.config.minutes[-1]:
+                    progress.nominal_after = self._nominal(method.source())
         progress.points.append(replace(point, wall_s=progress.point_wall_s))
         progress.point_wall_s = 0.0
         self._write(progress)
@@ -262,6 +278,20 @@ class Experiment:
             success=sum(result.reached for result in results),
             wall_s=0.0,
         )
+
+    def _nominal(self, source: DriverSource) -> tuple[float, ...]:
+        """Progress where nothing is hard; far enough for the speed to count."""
+        contract = self.artefact.contract
+        setting = TrialSetting(
+            self.config.robot,
+            load_world(NOMINAL_WORLD),
+            contract.observation,
+            contract.hash(),
+            NOMINAL_LINE,
+        )
+        jobs = [TrialJob(source, self.config.trial(i)) for i in range(self.config.nominal_trials)]
+        with TrialPool(setting, self._workers) as pool:
+            return tuple(outcome.result.progress for outcome in pool.run(jobs))
 
     # ------------------------------------------------------------------ parts
 
@@ -408,6 +438,9 @@ class Experiment:
             settings=self.settings,
             notes="; ".join(f"refused after {r.minutes:g} min: {r.reason}" for r in refused),
             rounds=tuple(progress.rounds),
+            nominal=Nominal(progress.nominal_before, progress.nominal_after)
+            if progress.nominal_after
+            else None,
         )
 
 
@@ -554,6 +587,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--online-steps-per-second", type=float, default=learning.online_steps_per_second
     )
+    parser.add_argument(
+        "--nominal-trials",
+        type=int,
+        default=default.nominal_trials,
+        help="in the nominal world, before and after learning: is anything forgotten?",
+    )
     parser.add_argument("--through-model", metavar="PATH", help="model of method 'through'")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1, help="processes")
 
@@ -602,6 +641,7 @@ def config_of(arguments: argparse.Namespace) -> ExperimentConfig:
         finetune=from_mapping(FinetuneConfig, finetune, arguments.finetune or "finetune"),
         gate=from_mapping(GateConfig, _yaml(arguments.gate), arguments.gate or "gate"),
         through_model=arguments.through_model,
+        nominal_trials=arguments.nominal_trials,
     )
 
 

@@ -162,6 +162,11 @@ class WorldReport:
             "line_m": self.line_m if self.sources else None,
             "relearning_can_buy_m": asdict(relearning) if relearning else None,
             "files": {method: source.path.name for method, source in self.sources.items()},
+            "nominal_kept": {
+                method: source.result.nominal.kept
+                for method, source in self.sources.items()
+                if source.result.nominal is not None
+            },
         }
 
 

@@ -193,7 +193,7 @@ def _world(world: WorldReport, pictures: dict[str, list[Picture]]) -> str:
     ):
         if pictures.get(kind):
             parts += [f"<h3>{title}</h3>", *(_figure(picture) for picture in pictures[kind])]
-    parts += [_gate(world), "</section>"]
+    parts += [_nominal(world), _gate(world), "</section>"]
     return "\n".join(part for part in parts if part)
 
 
@@ -303,9 +303,32 @@ def _losses(world: WorldReport) -> str:
     )
 
 
+def _nominal(world: WorldReport) -> str:
+    rows = []
+    for method, source in world.sources.items():
+        nominal = source.result.nominal
+        if nominal is not None:
+            means = (sum(values) / len(values) for values in (nominal.before, nominal.after))
+            cells = _cells(*(f"{mean:.2f}" for mean in means), _percent(nominal.kept))
+            rows.append(
+                f"<tr><td>{escape(style(method).label)}</td><td>{len(nominal.before)}</td>"
+                f"{''.join(cells)}</tr>"
+            )
+    if not rows:
+        return ""
+    head = _head("method", "trials", "before (m)", "after (m)", "kept")
+    return (
+        "<h3>Is anything forgotten?</h3><p>The same trials in the world of the pretraining, before "
+        "and after learning in this one: metres walked.</p>"
+        f"{_table(head, rows, f'nominal-{_anchor(world.name)}')}"
+    )
+
+
 def _gate(world: WorldReport) -> str:
     rows = []
     for method, source in world.sources.items():
+        if method == "placebo":  # has no gate
+            continue
         for entry in source.result.rounds:
             losses = ", ".join(
                 f"{key.replace('_', ' ')} {value:.4g}"

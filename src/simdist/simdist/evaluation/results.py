@@ -50,6 +50,20 @@ class BeforeAfter:
 
 
 @dataclass(frozen=True)
+class Nominal:
+    """Metres in the world of the pretraining, before and after learning elsewhere: whether what
+    was known is forgotten. The same trials both times; they do not end at a line."""
+
+    before: tuple[float, ...]
+    after: tuple[float, ...]
+
+    @property
+    def kept(self) -> float | None:
+        """Share of the progress before that is left; None where there was none."""
+        return sum(self.after) / sum(self.before) if sum(self.before) > 0 else None
+
+
+@dataclass(frozen=True)
 class Round:
     """What became of the learning at one point."""
 
@@ -79,6 +93,7 @@ class ExperimentResult:
     settings: dict[str, Any]
     notes: str = ""
     rounds: tuple[Round, ...] = field(default_factory=tuple)
+    nominal: Nominal | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON data; numbers that are not finite become None."""
@@ -109,6 +124,7 @@ class ExperimentResult:
                 settings=dict(data["settings"]),
                 notes=_text(data.get("notes", "")),
                 rounds=tuple(Round(**entry) for entry in data.get("rounds", ())),
+                nominal=_nominal(data.get("nominal")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise ConfigError(f"{source}: damaged results: {error!r}") from error
@@ -166,6 +182,15 @@ def _text(value: Any) -> str:
     if not isinstance(value, str):
         raise TypeError(f"{value!r} is not a text")
     return value
+
+
+def _nominal(data: Mapping[str, Any] | None) -> Nominal | None:
+    if data is None:
+        return None
+    before, after = (tuple(float(value) for value in data[name]) for name in ("before", "after"))
+    if not len(before) == len(after) > 0:
+        raise ValueError(f"nominal trials do not match: {len(before)} before, {len(after)} after")
+    return Nominal(before, after)
 
 
 def _before_after(data: Mapping[str, Any] | None) -> BeforeAfter | None:
