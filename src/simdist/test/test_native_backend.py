@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import platform
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simdist.errors import ConfigError
+from simdist.planning import PlanningError
 from simdist.planning.backends import choose, registry
 from simdist.planning.backends.native import KernelUnavailable, NativeBackend, library
 from simdist.planning.backends.torch_backend import TorchBackend
 from simdist.world_model import WorldModel, WorldModelConfig
+from simdist.world_model.network import ReactivePolicy
 
 TOLERANCE = 1e-5
 DISCOUNT = 0.95
@@ -45,6 +48,7 @@ def configs(draw: st.DrawFn) -> WorldModelConfig:
         ff_factor=draw(st.integers(1, 4)),
         scan_hidden=(4,),
         cnn_channels=(2,),
+        reactive_hidden=draw(st.sampled_from([(), (5,), (30, 9)])),
     )
 
 
@@ -124,7 +128,7 @@ def test_auto_takes_the_kernel_and_says_nothing(caplog: pytest.LogCaptureFixture
 
 
 @pytest.mark.parametrize("kind", kinds())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     config=configs(),
     seed=st.integers(0, 2**16),
@@ -180,6 +184,64 @@ def test_the_first_problem_keeps_its_weights_and_its_observation() -> None:
     other = NativeBackend(second, DISCOUNT).prepare(*random_inputs(SMALL, 1, 2))
     assert not torch.allclose(other.returns(actions), before)
     assert torch.equal(problem.returns(actions), before)
+
+
+# --- in closed loop -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", kinds())
+@settings(max_examples=25, deadline=None)
+@given(
+    config=configs().filter(lambda config: config.reactive_hidden != ()),
+    seed=st.integers(0, 2**16),
+    robots=st.integers(1, 3),
+    samples=st.integers(1, 70),
+    threads=st.integers(1, 2),
+    data=st.data(),
+)
+def test_followed_actions_and_their_returns_equal_those_of_torch(
+    kind: str,
+    config: WorldModelConfig,
+    seed: int,
+    robots: int,
+    samples: int,
+    threads: int,
+    data: st.DataObject,
+) -> None:
+    model, inputs = random_model(config, seed), random_inputs(config, robots, seed)
+    given_steps = data.draw(st.integers(1, config.horizon))
+    deviations = random_actions(config, robots, samples, seed)
+    first = random_actions(config, robots, samples, seed + 1)[:, :, :given_steps]
+    limits = torch.linspace(-2, -1, config.action_dim), torch.linspace(1, 3, config.action_dim)
+    arguments = deviations, first, limits
+    expected, returns = TorchBackend(model, DISCOUNT).prepare(*inputs).follow(*arguments)
+    problem = backend(model, kind, threads).prepare(*inputs)
+    actions, found = problem.follow(*arguments)
+    torch.testing.assert_close(actions, expected, rtol=2e-5, atol=2e-5)
+    assert error(found, returns) <= 4 * TOLERANCE  # actions differ by rounding already
+    # The actions that were answered have the returns that were answered.
+    assert error(found, problem.returns(actions)) <= TOLERANCE
+
+
+def test_a_model_without_a_reactive_policy_cannot_be_followed() -> None:
+    problem = NativeBackend(random_model(SMALL, 1), DISCOUNT).prepare(*random_inputs(SMALL, 1, 1))
+    actions = random_actions(SMALL, 1, 4, 1)
+    with pytest.raises(PlanningError, match="no reactive policy"):
+        problem.follow(actions, actions[:, :, :1], (torch.zeros(12), torch.ones(12)))
+
+
+def test_nan_in_the_reactive_policy_spoils_all_that_follow_it() -> None:
+    config = replace(SMALL, reactive_hidden=(16,))
+    for name, _ in ReactivePolicy(config, WorldModel(config).scaler).named_parameters():
+        model = random_model(config, 1)
+        assert model.reactive is not None
+        with torch.no_grad():
+            model.reactive.get_parameter(name).view(-1)[0] = torch.nan
+        problem = NativeBackend(model, DISCOUNT).prepare(*random_inputs(config, 1, 1))
+        deviations = random_actions(config, 1, 9, 1)
+        limits = torch.full((12,), -1.0), torch.full((12,), 1.0)
+        _, returns = problem.follow(deviations, deviations[:, :, :1], limits)
+        assert not returns.isfinite().any()
 
 
 # --- what is not finite -------------------------------------------------------------------------
@@ -288,7 +350,7 @@ def test_a_file_that_is_no_kernel_and_one_of_another_version_are_refused(tmp_pat
 def test_a_kernel_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(library, "VERSION", 999)
     kind = kinds()[0]
-    with pytest.raises(KernelUnavailable, match="version 1, not 999: build it again"):
+    with pytest.raises(KernelUnavailable, match="version 2, not 999: build it again"):
         library.Library(kind, library.library_path(kind))
 
 

@@ -68,10 +68,7 @@ class _TorchProblem:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         policy = self._model.reactive
         if policy is None:
-            raise PlanningError(
-                "the model has no reactive policy to plan around; make one with "
-                "'simdist refine-policy', or set the planner's closed_loop to false"
-            )
+            raise no_reactive_policy()
         robots, samples, horizon = deviations.shape[:3]
         deviations, given = deviations.flatten(0, 1), first.flatten(0, 1)
         command = self._commands[:, 0].repeat_interleave(samples, 0)
@@ -97,3 +94,11 @@ class _TorchProblem:
         rewards = self._model.reward(self._latent, latents, sequences, commands)
         value = self._model.value.last(latents, commands)
         return rewards @ self._discounts[:-1] + self._discounts[-1] * value
+
+
+def no_reactive_policy() -> PlanningError:
+    """What is raised where a plan in closed loop is asked of a model that cannot make one."""
+    return PlanningError(
+        "the model has no reactive policy to plan around; make one with "
+        "'simdist refine-policy', or set the planner's closed_loop to false"
+    )

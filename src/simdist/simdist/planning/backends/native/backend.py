@@ -13,7 +13,7 @@ from simdist.errors import ConfigError
 from simdist.planning.backends.base import PlanningProblem
 from simdist.planning.backends.native.library import KernelUnavailable, Library, load
 from simdist.planning.backends.native.weights import ContextBiases, sizes, weights
-from simdist.planning.backends.torch_backend import TorchBackend
+from simdist.planning.backends.torch_backend import no_reactive_policy
 
 if TYPE_CHECKING:
     from simdist.world_model.network import ContextKeys, WorldModel
@@ -69,7 +69,6 @@ class NativeBackend:
             raise KernelUnavailable(reason)
         self._model = model.eval()
         self._threads = threads
-        self._torch = TorchBackend(model, discount)
         self._kernel = _Kernel(self._library, model, discount)
 
     @property
@@ -84,9 +83,7 @@ class NativeBackend:
     @torch.inference_mode()
     def prepare(self, context: Tensor, latent: Tensor, command: Tensor) -> PlanningProblem:
         threads = self._threads or torch.get_num_threads()
-        return _NativeProblem(
-            self._kernel, self._torch, self._model, threads, context, latent, command
-        )
+        return _NativeProblem(self._kernel, self._model, threads, context, latent, command)
 
 
 class _Kernel:
@@ -138,7 +135,6 @@ class _NativeProblem:
     def __init__(
         self,
         kernel: _Kernel,
-        reference: TorchBackend,
         model: WorldModel,
         threads: int,
         context: Tensor,
@@ -146,7 +142,6 @@ class _NativeProblem:
         command: Tensor,
     ) -> None:
         self._kernel = kernel
-        self._reference = reference
         self._threads = threads
         self._model = model
         self._robots = len(latent)
@@ -176,10 +171,41 @@ class _NativeProblem:
         )
         return returns
 
+    @torch.inference_mode()
     def follow(
         self, deviations: Tensor, first: Tensor, limits: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        return self._reference.prepare(*self._inputs).follow(deviations, first, limits)
+        if self._model.reactive is None:
+            raise no_reactive_policy()
+        config = self._kernel.config
+        robots, samples = self._check("deviations", deviations, config.horizon)
+        given = first.shape[2] if first.dim() == 4 else 0
+        if not 1 <= given <= config.horizon or first.shape[1] != samples:
+            raise ValueError(
+                f"first of shape {tuple(first.shape)}: must be ({robots}, {samples}, d, "
+                f"{config.action_dim}) with d from 1 to {config.horizon}"
+            )
+        self._check("first", first, given)
+        lowest, highest = (
+            limit.to(torch.float32).expand(config.action_dim).contiguous() for limit in limits
+        )
+        deviations, first = deviations.contiguous(), first.contiguous()
+        actions, returns = torch.empty_like(deviations), torch.empty(robots, samples)
+        self._kernel.library.follow(
+            self._kernel.handle,
+            self._context.data_ptr(),
+            deviations.data_ptr(),
+            first.data_ptr(),
+            given,
+            lowest.data_ptr(),
+            highest.data_ptr(),
+            robots,
+            samples,
+            self._threads,
+            actions.data_ptr(),
+            returns.data_ptr(),
+        )
+        return actions, returns
 
     def _check(self, name: str, sequences: Tensor, steps: int) -> tuple[int, int]:
         """Robots and samples of ``(B, N, steps, A)``; the kernel itself trusts what it is given."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from simdist.planning.backends.native.build_kernel import DIRECTORY, kinds, library_path
 
 #: of the order of weights and of the functions; kernel.cpp has the same number
-VERSION = 1
+VERSION = 2
 
 #: what /proc/cpuinfo must list
 _FEATURES = {"avx512": {"avx512f", "avx2", "fma"}, "avx2": {"avx2", "fma"}, "generic": set()}
@@ -46,6 +46,12 @@ class Library:
         self.context = functions.simdist_kernel_context
         self.context.restype = None
         self.context.argtypes = [Pointer, number, *[Pointer] * 7]
+        self.follow = functions.simdist_kernel_follow
+        self.follow.restype = None
+        self.follow.argtypes = [
+            *[Pointer] * 4,
+            *(number, Pointer, Pointer, number, number, number, Pointer, Pointer),
+        ]
         self.returns = functions.simdist_kernel_returns
         self.returns.restype = None
         self.returns.argtypes = [Pointer, Pointer, Pointer, number, number, number, Pointer]

@@ -38,7 +38,7 @@ Workspace& workspace() {
 extern "C" {
 
 // Changes with the order of the weights or with any function below.
-int simdist_kernel_version() { return 1; }
+int simdist_kernel_version() { return 2; }
 
 int simdist_kernel_lanes() { return kLanes; }
 
@@ -89,6 +89,30 @@ void simdist_kernel_returns(const void* kernel, const float* context, const floa
     Rollout(model, layout, workspace())
         .returns(context + robot * layout.size(), actions + place * sequence,
                  std::min(samples - first, kLanes), returns + place);
+  });
+}
+
+// Actions (B, N, horizon, action) and returns (B, N) of sequences that begin with `first` (B, N,
+// given, action), given >= 1, and then deviate from the reactive policy's answers by `deviations`
+// (B, N, horizon, action).
+void simdist_kernel_follow(const void* kernel, const float* context, const float* deviations,
+                           const float* first, int given, const float* lowest, const float* highest,
+                           int robots, int samples, int threads, float* actions, float* returns) {
+  const auto& [model, layout] = *static_cast<const Kernel*>(kernel);
+  // Groups of one task are predicted side by side, as even as can be.
+  const int groups = (samples + kLanes - 1) / kLanes;
+  const int tasks = (groups + simdist::kRows - 1) / simdist::kRows;
+  const long action = model.sizes.action, sequence = model.sizes.horizon * action;
+  simdist::Workers::run(threads, robots * tasks, [&](int index) {
+    const long robot = index / tasks, task = index % tasks;
+    const int from = static_cast<int>(groups * task / tasks) * kLanes;
+    const int end = static_cast<int>(groups * (task + 1) / tasks) * kLanes;
+    const long place = robot * samples + from;
+    const simdist::Following following{deviations + place * sequence,
+                                       first + place * given * action, given, lowest, highest};
+    Rollout(model, layout, workspace())
+        .follow(context + robot * layout.size(), following, std::min(samples, end) - from,
+                actions + place * sequence, returns + place);
   });
 }
 

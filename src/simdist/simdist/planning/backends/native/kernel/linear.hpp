@@ -94,9 +94,9 @@ inline void tile(const float* weight, int inputs, const float* bias, long bias_s
 }
 
 // All outputs of `Rows` rows. A single row takes several blocks at a time, because few sums would
-// wait for each other.
+// wait for each other. Not inlined: all of a plan's code should stay in the instruction cache.
 template <int Rows, Finish finish>
-inline void all_outputs(const Packed& layer, Bias bias, const Lanes* x, long x_step, Lanes* y,
+__attribute__((noinline)) void all_outputs(const Packed& layer, Bias bias, const Lanes* x, long x_step, Lanes* y,
                         long y_step) {
   constexpr int kWide = Rows == 1 ? 3 : 1;
   const long block_step = static_cast<long>(layer.inputs) * kBlock;

@@ -2,7 +2,9 @@
 //
 // A group is one register of sequences of one robot. Its activations are (position, feature) arrays
 // of registers. What needs no other position than its own is done for a few positions from one
-// end to the other, so that everything but the weights stays in the first-level cache.
+// end to the other, so that everything but the weights stays in the first-level cache. Where
+// actions depend on what is predicted, positions come one at a time: then the same is done for a
+// few groups instead, and queries, keys and values of the positions before are kept.
 #pragma once
 
 #include <vector>
@@ -19,15 +21,16 @@ struct Workspace {
   std::vector<Lanes> logits;
   std::vector<Lanes> row, query, cross_mixed, wide, wider;  // (kRows, features)
 
-  void fit(const Model& model, int groups) {
+  // For `groups` groups at a time, whose positions come one by one or all at once.
+  void fit(const Model& model, int groups, bool one_by_one) {
     const Sizes& s = model.sizes;
     const size_t positions = static_cast<size_t>(groups) * s.horizon;
     grow(actions, positions * s.action);
     grow(latents, positions * s.latent);
     grow(stream, static_cast<size_t>(s.horizon) * s.latent);
     grow(mixed, static_cast<size_t>(std::max(s.horizon, kRows)) * s.latent);
-    // Sequences that grow step by step keep all heads of all layers.
-    const size_t kept = groups == 1 ? 1 : static_cast<size_t>(s.dynamics_layers) * s.dynamics_heads;
+    // Sequences that grow keep all heads of all layers.
+    const size_t kept = one_by_one ? static_cast<size_t>(s.dynamics_layers) * s.dynamics_heads : 1;
     const int width = s.latent / std::min(s.dynamics_heads, s.head_heads);
     grow(heads, kept * positions * 3 * width);
     grow(logits, std::max(s.horizon, kRows * padded(s.context)));
@@ -47,27 +50,123 @@ struct Workspace {
   }
 };
 
+// How sequences come about: `deviations` (count, horizon, action) are added to the policy's answers,
+// but they begin with `first` (count, given, action). Limits hold for every action after those.
+struct Following {
+  const float* deviations;
+  const float* first;
+  int given;
+  const float* lowest;   // (action)
+  const float* highest;  // (action)
+};
+
 class Rollout {
  public:
   Rollout(const Model& model, const ContextLayout& layout, Workspace& work)
       : m_(model), s_(model.sizes), layout_(layout), w_(work) {
     static thread_local std::vector<float> zeros;
-    const size_t widest = padded(std::max({s_.latent, s_.context, s_.ff}));
+    const size_t widest = padded(std::max({s_.latent, s_.context, s_.ff, model.reactive_latent.outputs}));
     if (zeros.size() < widest) zeros.resize(widest);
     none_ = {zeros.data(), 0};
   }
 
   // Returns of `count` <= kLanes sequences (count, horizon, action) of one robot.
   void returns(const float* robot, const float* actions, int count, float* result) {
-    w_.fit(m_, 1);
+    w_.fit(m_, 1, false);
     for (int t = 0; t < s_.horizon; ++t)
       for (int a = 0; a < s_.action; ++a)
-        w_.actions[t * s_.action + a] = scaled(a, gather(actions, count, t, a));
+        w_.actions[t * s_.action + a] = scaled(a, gather(actions, count, s_.horizon, t, a));
     predict(robot);
-    store(score(robot, w_.actions.data(), w_.latents.data()), count, result);
+    scatter(score(robot, w_.actions.data(), w_.latents.data()), count, result, 1);
+  }
+
+  // Actions (count, horizon, action) and returns of `count` <= kRows * kLanes sequences of one
+  // robot whose actions answer the predicted latents.
+  void follow(const float* robot, const Following& in, int count, float* actions, float* result) {
+    const int groups = (count + kLanes - 1) / kLanes;
+    const long step = static_cast<long>(s_.horizon) * s_.action;  // of a group's scaled actions
+    w_.fit(m_, groups, true);
+    for (int t = 0; t < s_.horizon; ++t) {
+      const bool given = t < in.given;
+      if (!given) ask_policy(robot, t, groups);
+      for (int g = 0; g < groups; ++g) {
+        const int first = g * kLanes, lanes = std::min(count - first, kLanes);
+        Lanes* scaled_action = w_.actions.data() + g * step + t * s_.action;
+        for (int a = 0; a < s_.action; ++a) {
+          Lanes action;
+          if (given) {
+            const float* from = in.first + static_cast<long>(first) * in.given * s_.action;
+            action = gather(from, lanes, in.given, t, a);
+          } else {
+            const Lanes answer = w_.wide[g * s_.action + a] * m_.action_std[a] + m_.action_mean[a];
+            action = answer + gather(in.deviations + first * step, lanes, s_.horizon, t, a);
+            action = at_most(at_least(action, in.lowest[a]), in.highest[a]);
+          }
+          scaled_action[a] = scaled(a, action);
+          scatter(action, lanes, actions + first * step + t * s_.action + a, step);
+        }
+      }
+      predict_next(robot, t, groups);
+    }
+    for (int g = 0; g < groups; ++g) {
+      const int first = g * kLanes;
+      const Lanes* latents = w_.latents.data() + static_cast<long>(g) * s_.horizon * s_.latent;
+      scatter(score(robot, w_.actions.data() + g * step, latents), std::min(count - first, kLanes),
+              result + first, 1);
+    }
   }
 
  private:
+  // The reactive policy's answer to the latents and actions before position t, into w_.wide.
+  void ask_policy(const float* robot, int t, int groups) {
+    const long actions = static_cast<long>(s_.horizon) * s_.action;
+    const long latents = static_cast<long>(s_.horizon) * s_.latent;
+    int width = m_.reactive_latent.outputs;
+    Lanes* x = w_.wide.data();
+    Lanes* next = w_.wider.data();
+    linear_rows<Finish::kStore>(m_.reactive_action.packed(), layout_.reactive(robot),
+                                w_.actions.data() + (t - 1) * s_.action, actions, x, width, groups);
+    linear_rows<Finish::kAdd>(m_.reactive_latent.packed(), none_,
+                              w_.latents.data() + (t - 1) * s_.latent, latents, x, width, groups);
+    for (const Linear& layer : m_.reactive) {
+      for (int i = 0; i < groups * width; ++i) x[i] = gelu(x[i]);
+      linear_rows<Finish::kStore>(layer.packed(), layer.own_bias(), x, width, next, layer.outputs,
+                                  groups);
+      std::swap(x, next);
+      width = layer.outputs;
+    }
+    if (x != w_.wide.data()) std::copy_n(x, groups * width, w_.wide.data());
+  }
+
+  // Latents of position t of all groups, from w_.actions into w_.latents.
+  void predict_next(const float* robot, int t, int groups) {
+    const int latent = s_.latent, width = latent / s_.dynamics_heads, step = 3 * width;
+    const long sequence = static_cast<long>(s_.horizon) * step;  // of one head of one group
+    Lanes* x = w_.row.data();
+    const Lanes* actions = w_.actions.data() + t * s_.action;
+    const long action_step = static_cast<long>(s_.horizon) * s_.action;
+    linear_rows<Finish::kStore>(m_.embedding.packed(), {m_.embedding.own_bias(t).rows, 0}, actions,
+                                action_step, x, latent, groups);
+    Lanes* kept = w_.heads.data();
+    for (int i = 0; i < s_.dynamics_layers; ++i) {
+      for (int h = 0; h < s_.dynamics_heads; ++h, kept += groups * sequence) {
+        const Linear& head = m_.dynamics[i].self.heads[h];
+        const Bias bias = {head.own_bias(i ? 0 : t).rows, 0};
+        linear_rows<Finish::kStore>(head.packed(), bias, i ? x : actions, i ? latent : action_step,
+                                    kept + t * step, sequence, groups);
+        for (int g = 0; g < groups; ++g) {
+          const Lanes* own = kept + g * sequence;
+          attend(own + t * step, own + width, own + 2 * width, step, t + 1, width,
+                 w_.logits.data(), w_.mixed.data() + g * latent + h * width);
+        }
+      }
+      look_and_feed(robot, i, w_.mixed.data(), x, groups);
+    }
+    for (int g = 0; g < groups; ++g)
+      std::copy_n(x + g * latent, latent,
+                  w_.latents.data() + (static_cast<long>(g) * s_.horizon + t) * latent);
+  }
+
   // Latents of w_.actions, into w_.latents.
   void predict(const float* robot) {
     Lanes* x = w_.latents.data();
@@ -205,9 +304,9 @@ class Rollout {
     return m_.value_readout.apply(last);
   }
 
-  // Number (t, a) of `count` sequences; the lanes beyond repeat the first sequence.
-  Lanes gather(const float* sequences, int count, int t, int a) const {
-    const long step = static_cast<long>(s_.horizon) * s_.action;
+  // Number (t, a) of `count` sequences (steps, action); lanes beyond repeat the first sequence.
+  Lanes gather(const float* sequences, int count, int steps, int t, int a) const {
+    const long step = static_cast<long>(steps) * s_.action;
     const float* from = sequences + t * s_.action + a;
     Lanes x;
     for (int i = 0; i < kLanes; ++i) x[i] = from[i < count ? i * step : 0];
@@ -218,8 +317,8 @@ class Rollout {
     return (action - m_.action_mean[a]) / m_.action_std[a];
   }
 
-  static void store(Lanes x, int count, float* to) {
-    for (int i = 0; i < count; ++i) to[i] = x[i];
+  static void scatter(Lanes x, int count, float* to, long step) {
+    for (int i = 0; i < count; ++i) to[i * step] = x[i];
   }
 
   const Model& m_;
