@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simdist.planning.config import PlannerConfig
 from simdist.planning.mppi import MppiPlanner
-from simdist.planning.plan import Controller, Plan, PlanningError
+from simdist.planning.plan import Controller, Foresight, Plan, PlanningError
 from simdist.planning.prior import PriorController, SmoothedPriorController
 from simdist.planning.probe import planner_rate, self_test
 from simdist.planning.sequences import action_limits
@@ -12,6 +12,7 @@ from simdist.planning.timing import RateReport, TimingWindow, measure_rate, medi
 
 __all__ = [
     "Controller",
+    "Foresight",
     "MppiPlanner",
     "Plan",
     "PlannerConfig",

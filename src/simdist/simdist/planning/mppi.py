@@ -9,6 +9,7 @@ falls over.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,12 +17,23 @@ from torch import Tensor
 
 from simdist.planning.backends import BackendFactory, PlanBackend, PlanningProblem, choose
 from simdist.planning.config import PlannerConfig
-from simdist.planning.plan import Numbers, Plan, PlanningError
+from simdist.planning.plan import Foresight, Numbers, Plan, PlanningError
 from simdist.planning.sequences import action_limits, float32, shift
 from simdist.robots import RobotSpec
 
 if TYPE_CHECKING:
     from simdist.world_model.network import WorldModel
+
+
+@dataclass(frozen=True)
+class _Basis:
+    """What a plan was made from."""
+
+    plan: Plan
+    model: WorldModel
+    context: Tensor  #: (B, L, D)
+    actions: Tensor  #: (B, N, T, A) of the samples
+    returns: Tensor  #: (B, N)
 
 
 class MppiPlanner:
@@ -39,12 +51,14 @@ class MppiPlanner:
         backend: str | BackendFactory = "auto",
     ) -> None:
         self.config = config or PlannerConfig()
+        self._model = model
         self._make_backend = choose(backend) if isinstance(backend, str) else backend
         self._backend: PlanBackend = self._make_backend(model, self.config.discount)
         self._limits = action_limits(robot, self.config.action_clip)
         self._colour = _colouring(self._backend.horizon, self.config.noise_correlation)
         self._deviation: Tensor | None = None  # (B, T, A) of the last plan from its prior
         self._generators: list[torch.Generator] = []
+        self._basis: _Basis | None = None  #: of the last plan
 
     @torch.inference_mode()
     def reset(self, rows: Sequence[int] | None = None) -> None:
@@ -65,7 +79,7 @@ class MppiPlanner:
                 f"cannot swap in a model of horizon {backend.horizon}: the planner's is "
                 f"{self._backend.horizon}"
             )
-        self._backend = backend
+        self._backend, self._model = backend, model
 
     @torch.inference_mode()
     def plan(
@@ -91,7 +105,7 @@ class MppiPlanner:
             PlanningError: an input or the policy's answer is not finite; earlier plans are then
                 forgotten.
         """
-        config = self.config
+        config, model = self.config, self._model
         context, latent, command = float32(context), float32(latent), float32(command)
         self._require_finite("observation context", context)
         self._require_finite("latent", latent)
@@ -142,7 +156,31 @@ class MppiPlanner:
             plan = self._admissible(plan[:, None], first)[:, 0]
 
         self._deviation = mean
-        return self._answer(plan, prior, returns, weights, dropped)
+        answer = self._answer(plan, prior, returns, weights, dropped)
+        self._basis = _Basis(answer, model, context, actions, returns)
+        return answer
+
+    @torch.inference_mode()
+    def foresee(self, plan: Plan, elites: int = 8) -> Foresight:
+        """What the model that ``plan`` was made with expects of it and of its best samples.
+
+        Computed when asked, so that planning does not pay for it. Raises PlanningError unless
+        ``plan`` is the last one: what others were made from is forgotten.
+        """
+        basis = self._basis
+        if basis is None or basis.plan is not plan:
+            raise PlanningError("only the last plan can be foreseen: ask before making another")
+        robots, samples, horizon, width = basis.actions.shape
+        scores = torch.where(basis.returns.isfinite(), basis.returns, -torch.inf)
+        best = scores.topk(min(elites, samples), dim=1)
+        chosen = best.indices[..., None, None].expand(-1, -1, horizon, width)
+        sequences = torch.cat(
+            [torch.from_numpy(plan.actions)[:, None], basis.actions.gather(1, chosen)], 1
+        )
+        keys = basis.model.prepare_context(basis.context)
+        latents = basis.model.dynamics(keys, sequences.flatten(0, 1))
+        latents = latents.unflatten(0, (robots, -1)).numpy()
+        return Foresight(latents[:, 0], latents[:, 1:], best.values.numpy())
 
     def _score(
         self, problem: PlanningProblem, deviations: Tensor, prior: Tensor, first: Tensor | None

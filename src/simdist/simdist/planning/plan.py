@@ -47,6 +47,15 @@ class Plan:
         return np.abs(self.actions - self.prior).mean(axis=(1, 2))
 
 
+@dataclass(frozen=True)
+class Foresight:
+    """What the model expects of plans, and of the E best samples that they were made from."""
+
+    plan: Floats  #: (B, T, D) latents after each action of the plan
+    elites: Floats  #: (B, E, T, D) latents of the best samples, the best first
+    elite_returns: Floats  #: (B, E); -inf where the model failed
+
+
 class Controller(Protocol):
     """Anything that turns a latent state into the next actions of ``B`` robots."""
 
