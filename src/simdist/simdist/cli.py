@@ -17,9 +17,14 @@ COMMANDS = {
     "collect": ("simdist.distillation.collect", "record mixed-quality data with the expert"),
     "pretrain": ("simdist.distillation.pretrain", "learn a world model from recorded data"),
     "refine-policy": ("simdist.distillation.refine", "teach a model's policies on low friction"),
+    "train-probe": ("simdist.distillation.probe", "read foot positions out of a model's latents"),
     "evaluate": ("simdist.evaluation.evaluate", "closed-loop trials in a simulated world"),
     "report": ("simdist.evaluation.report", "one page about experiments, with figures"),
     "experiment": ("simdist.evaluation.experiment", "performance against minutes of robot data"),
+    "foresight": (
+        "simdist.evaluation.foresight",
+        "predicted and true feet in a slip, of two models",
+    ),
     "weaken": ("simdist.evaluation.baselines.weaken", "a worse model, to show that methods learn"),
     "finetune": ("simdist.adaptation.offline", "relearn the dynamics from rosbags"),
 }
