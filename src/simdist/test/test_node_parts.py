@@ -16,18 +16,25 @@ import rclpy
 from graph_rig import free_domain, random_model
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message, serialize_message
+from visualization_msgs.msg import Marker
 
 from simdist import robots
 from simdist.errors import ConfigError, ContractError
 from simdist.nodes import convert, qos
 from simdist.nodes.parameters import _matches, checked, parameter, refuse_ignored_parameters
+from simdist.nodes.planner_markers import PlannerMarkers
 from simdist.observation.spec import ScanGrid
+from simdist.planning import MppiPlanner, PlannerConfig
+from simdist.planning.probe import random_inputs
 from simdist.ranges import Checked, bounded
 from simdist.replay import Episode
 from simdist.types import ActionChunk, AppliedStep, BaseState, JointState, Mode
+from simdist.world_model import load_artefact
+from simdist.world_model.foot_probe import FootProbe, probe_beside, save_foot_probe
 
 NODES = ("mujoco_bridge", "encoder", "planner", "replay", "finetune", "operator")
 GO1 = robots.get("go1")
@@ -229,6 +236,79 @@ def test_segments_come_back_as_they_were_and_short_ones_are_refused():
     message.action = message.action[:-1]
     with pytest.raises(ContractError, match="action"):
         convert.segment(message)
+
+
+# --- markers --------------------------------------------------------------------------------------
+
+
+def test_markers_are_lines_through_the_predicted_feet():
+    rng = np.random.default_rng(0)
+    plan, elites = rng.normal(size=(5, 4, 3)), rng.normal(size=(3, 5, 4, 3))
+    elites[1, 2, 3, 0] = np.nan
+    message = over_the_wire(convert.markers_message(7, "base", GO1.foot_names, plan, elites))
+    assert len({(m.ns, m.id) for m in message.markers}) == len(message.markers) == 8
+    for marker in message.markers:
+        assert marker.header.frame_id == "base"
+        assert convert.to_ns(marker.header.stamp) == 7
+        assert marker.lifetime.nanosec > 0
+        name, foot = marker.ns.split("/")
+        foot = GO1.foot_names.index(foot)
+        points = [(p.x, p.y, p.z) for p in marker.points]
+        if name == "plan":
+            np.testing.assert_array_equal(points, plan[:, foot])
+        else:  # pairs of points, without the sample that is not finite
+            assert len(points) == 2 * 2 * 4
+            np.testing.assert_array_equal(points[:2], elites[0, :2, foot])
+            np.testing.assert_array_equal(points[-2:], elites[2, -2:, foot])
+
+
+def test_a_plan_that_is_not_finite_is_taken_off_the_screen():
+    plan = np.full((5, 4, 3), np.nan)
+    message = convert.markers_message(7, "base", GO1.foot_names, plan, plan[None])
+    assert {(marker.action, len(marker.points)) for marker in message.markers} == {
+        (Marker.DELETE, 0)
+    }
+
+
+@pytest.fixture
+def drawing(model):
+    """Its artefact, a planner, a plan, and a probe beside the model."""
+    artefact = load_artefact(model)
+    probe, beside = FootProbe(artefact.contract.network.latent_dim, 4, (8,)), probe_beside(model)
+    save_foot_probe(beside, probe, GO1, artefact.frozen_hash, {})
+    planner = MppiPlanner(artefact.model, GO1, PlannerConfig(samples=8), "torch")
+    yield artefact, planner, planner.plan(*random_inputs(artefact.model, 1, seed=0))
+    beside.unlink()
+
+
+def test_plans_are_drawn_only_for_somebody(ros, drawing):
+    artefact, planner, plan = drawing
+    node = Node("drawing")
+    asked = []
+    planner.foresee = lambda *given: asked.append(given) or MppiPlanner.foresee(planner, *given)
+    markers = PlannerMarkers(node, planner, artefact)
+    markers._due = lambda: True
+    markers.draw(7, plan)
+    assert not asked
+    received = []
+    qos.subscription(node, "planner/markers", received.append)
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    for _ in range(1000):
+        markers.draw(7, plan)
+        executor.spin_once(0.05)
+        if received:
+            break
+    assert asked
+    assert len(received[0].markers) == 8
+
+
+def test_a_probe_of_another_model_does_not_keep_the_robot_from_walking(ros, drawing, model):
+    artefact, planner, plan = drawing
+    save_foot_probe(probe_beside(model), FootProbe(7, 4, (8,)), GO1, "other", {})
+    markers = PlannerMarkers(Node("other_probe"), planner, artefact)
+    assert markers._probe is None
+    markers.draw(7, plan)
 
 
 # --- parameters -----------------------------------------------------------------------------------

@@ -87,6 +87,7 @@ import importlib, json, sys
 
 BLOCKED = {
     "rclpy", "simdist_msgs", "std_msgs", "sensor_msgs", "geometry_msgs", "nav_msgs", "launch",
+    "visualization_msgs",
     "launch_ros", "unitree_sdk2py", "unitree_legged_sdk", "pyrealsense2", "cyclonedds",
 }
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import array
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 from builtin_interfaces.msg import Time
-from geometry_msgs.msg import TwistStamped
+from geometry_msgs.msg import Point, TwistStamped
 from nav_msgs.msg import Odometry
 from sensor_msgs.msg import Imu
 from sensor_msgs.msg import JointState as JointStateMessage
@@ -15,7 +16,8 @@ from simdist_msgs import msg
 
 if TYPE_CHECKING:  # nodes that never learn do not import PyTorch
     from simdist.adaptation import ModelUpdate
-from std_msgs.msg import Header
+from std_msgs.msg import ColorRGBA, Header
+from visualization_msgs.msg import Marker, MarkerArray
 
 from simdist.errors import ContractError
 from simdist.observation import Observation, ObservationSpec, ScanGrid
@@ -327,6 +329,34 @@ def update_message(stamp_ns: int, update: ModelUpdate) -> msg.ModelUpdate:
         seconds_of_data=update.seconds_of_data,
         weights=array.array("B", update.weights),
     )
+
+
+def markers_message(
+    stamp_ns: int, frame: str, feet: Sequence[str], plan: np.ndarray, elites: np.ndarray
+) -> MarkerArray:
+    """Foot tracks of a plan ``(T, feet, 3)`` and of its best samples ``(E, T, feet, 3)``, in m:
+    two markers a foot, a line for the plan and thinner ones for the samples. Samples that are not
+    finite are left out, for viewers refuse a marker as a whole."""
+    elites = elites[np.isfinite(elites).all((1, 2, 3))]
+    if not np.isfinite(plan).all():
+        plan = plan[:0]
+    markers = []
+    for index, foot in enumerate(feet):
+        segments = np.stack([elites[:, :-1, index], elites[:, 1:, index]], axis=2)
+        for name, kind, points, width, colour in (
+            ("plan", Marker.LINE_STRIP, plan[:, index], 0.008, (0.0, 0.45, 0.7, 1.0)),
+            ("elites", Marker.LINE_LIST, segments.reshape(-1, 3), 0.003, (0.9, 0.6, 0.0, 0.4)),
+        ):
+            marker = Marker(header=header(stamp_ns, frame), ns=f"{name}/{foot}", type=kind)
+            marker.action = Marker.ADD if len(points) else Marker.DELETE
+            marker.pose.orientation.w = 1.0
+            marker.scale.x = width
+            red, green, blue, opacity = colour
+            marker.color = ColorRGBA(r=red, g=green, b=blue, a=opacity)
+            marker.lifetime.nanosec = _NS // 2
+            marker.points = [Point(x=x, y=y, z=z) for x, y, z in points.astype(float).tolist()]
+            markers.append(marker)
+    return MarkerArray(markers=markers)
 
 
 def _vector(message: object) -> Array:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import time
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -18,28 +17,17 @@ from simdist.errors import ConfigError, ContractError
 from simdist.nodes import convert
 from simdist.nodes.common import Every, Spinner, Stop
 from simdist.nodes.parameters import checked, parameter
+from simdist.nodes.planner_markers import PlannerMarkers
+from simdist.nodes.planner_rate import PlannerNodeConfig
 from simdist.nodes.planner_updates import PlannerUpdates
 from simdist.nodes.qos import publisher, subscription
 from simdist.planning import MppiPlanner, PlannerConfig, PlanningError
 from simdist.planning.loop import PlanningLoop
-from simdist.planning.probe import planner_rate, self_test
-from simdist.planning.timing import TimingWindow, best_rate
-from simdist.ranges import Checked, bounded
+from simdist.planning.probe import self_test
+from simdist.planning.timing import TimingWindow
 from simdist.schedule import PlanSchedule, commit_steps
 from simdist.types import Mode
 from simdist.world_model import load_artefact
-
-
-@dataclass(frozen=True)
-class PlannerNodeConfig(Checked):
-    """Times of the planner node."""
-
-    period: float = bounded(0.04, 0.02, 0.2, "s between plans, of the robot's clock")
-    # The executor damps when it hears no new chunk for 0.1 s.
-    max_period: float = bounded(0.08, 0.02, 0.2, "s; as long where the machine needs it")
-    load: float = bounded(0.6, 0.1, 1.0, "share of the period that a plan may take")
-    margin: float = bounded(0.008, 0.0, 0.1, "s a chunk takes beside planning: encoding, messages")
-    threads: int = bounded(1, 1, 64, "threads of PyTorch")
 
 
 class Planner:
@@ -77,6 +65,7 @@ class Planner:
         self._sequence, self._stamp_ns, self._return, self._expected = 0, 0, 0.0, 0.0
         self._chunks = publisher(node, "action_chunk")
         self._status = publisher(node, "planner/status")
+        self._markers = PlannerMarkers(node, self._planner, artefact)
         # Only the newest state is worth a plan.
         subscription(node, "latent_state", self._on_latent, depth=1)
         subscription(node, "applied_command", self._on_applied)
@@ -104,16 +93,13 @@ class Planner:
 
     def _hold_rate(self, stop: Stop) -> None:
         """Say which rate holds: with fewer samples, then at a longer period, or not at all."""
-        model, config = self._updates.current.model, self._planner.config
-        dt, shortest, longest = self._robot.control_dt, self._config.period, self._config.max_period
-        periods = [shortest + i * dt for i in range(1 + max(0, round((longest - shortest) / dt)))]
-        report = best_rate(
-            lambda period: planner_rate(
-                model, self._robot, config, period, self._backend, self._config.load
-            ),
-            periods[:1] if self._lockstep else periods,
-            config.samples,
-            tries=1 if self._lockstep else 3,
+        config = self._planner.config
+        report = self._config.rate(
+            self._updates.current.model,
+            self._robot,
+            config,
+            self._backend,
+            lockstep=self._lockstep,
             pause=lambda: stop.sleep(1.0),
         )
         if self._lockstep:
@@ -127,7 +113,7 @@ class Planner:
             raise ConfigError(f"{report.message}; or launch with lockstep:=true")
         self._node.get_logger().info(report.message)
         self._expected, self._period = report.plan_seconds, report.period
-        self._schedule = PlanSchedule(report.period, dt)
+        self._schedule = PlanSchedule(report.period, self._robot.control_dt)
         self._planner.config = config.with_samples(report.samples)
 
     # ------------------------------------------------------------------ plans
@@ -180,6 +166,8 @@ class Planner:
         if plan.degraded:
             self._degraded += 1
             self._warn(f"degraded plan: {plan.reasons[0]}")
+        # The robot has its chunk: pictures take no time from it.
+        self._markers.draw(chunk.stamp_ns, plan)
 
     def _publish_status(self) -> None:
         done, self._counted = self._plans - self._counted, self._plans

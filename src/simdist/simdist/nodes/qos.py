@@ -34,6 +34,7 @@ from simdist_msgs.msg import (
     ReplayStatus,
     RobotMode,
 )
+from visualization_msgs.msg import MarkerArray
 
 try:  # there is no wheel of tf2_msgs: without a ROS installation the graph has no transforms
     from tf2_msgs.msg import TFMessage  # pyright: ignore[reportMissingImports]
@@ -60,6 +61,8 @@ STREAM = _profile(10)
 BULK = _profile(50)
 #: A state that holds until the next message: who comes late gets the last one.
 LATCHED = _profile(1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+#: For people to look at, who want to see the present.
+PICTURE = _profile(1)
 #: Large, and useless when late.
 IMAGE = _profile(1, ReliabilityPolicy.BEST_EFFORT)
 
@@ -96,6 +99,7 @@ TOPICS: dict[str, Topic] = {
     "odom": Topic(Odometry, STREAM, ("encoder",), ("replay",)),
     "action_chunk": Topic(ActionChunk, STREAM, ("planner",), ("mujoco_bridge", "replay")),
     "planner/status": Topic(PlannerStatus, STREAM, ("planner",), ("finetune", "operator")),
+    "planner/markers": Topic(MarkerArray, PICTURE, ("planner",)),
     "replay/episodes": Topic(EpisodeSegment, BULK, ("replay",), ("finetune",)),
     "replay/status": Topic(ReplayStatus, STREAM, ("replay",), ("operator",)),
     "model_update": Topic(ModelUpdate, LATCHED, ("finetune",), ("planner", "replay")),
