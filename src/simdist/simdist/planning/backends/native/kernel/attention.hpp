@@ -10,11 +10,14 @@ namespace simdist {
 inline Lanes exponentials(Lanes* logits, int count) {
   Lanes best = logits[0];
   for (int i = 1; i < count; ++i) best = larger(best, logits[i]);
+  constexpr float kLog2E = 1.44269504f;
+  constexpr int kAtOnce = 4;
+  for (int i = 0; i < count; ++i) logits[i] = (logits[i] - best) * kLog2E;
+  int i = 0;
+  for (; i + kAtOnce <= count; i += kAtOnce) powers_of_two<kAtOnce>(logits + i);
+  for (; i < count; ++i) powers_of_two<1>(logits + i);
   Lanes sum{};
-  for (int i = 0; i < count; ++i) {
-    logits[i] = exponential(logits[i] - best);
-    sum += logits[i];
-  }
+  for (i = 0; i < count; ++i) sum += logits[i];
   return sum;
 }
 

@@ -80,6 +80,12 @@ inline void tile(const float* weight, int inputs, const float* bias, long bias_s
       for (int r = 0; r < Rows; ++r) sum[r][o] += x[r * x_step + k] * w;
     }
   }
+  if constexpr (finish == Finish::kGelu) {
+#pragma GCC unroll 16
+    for (int r = 0; r < Rows; ++r)
+#pragma GCC unroll 4
+      for (int b = 0; b < Blocks; ++b) gelu<kBlock>(sum[r] + b * kBlock);
+  }
 #pragma GCC unroll 16
   for (int r = 0; r < Rows; ++r)
 #pragma GCC unroll 16
@@ -88,16 +94,15 @@ inline void tile(const float* weight, int inputs, const float* bias, long bias_s
       if (o >= outputs) break;
       Lanes& out = y[r * y_step + o];
       if constexpr (finish == Finish::kAdd) out += sum[r][o];
-      if constexpr (finish == Finish::kStore) out = sum[r][o];
-      if constexpr (finish == Finish::kGelu) out = gelu(sum[r][o]);
+      else out = sum[r][o];
     }
 }
 
 // All outputs of `Rows` rows. A single row takes several blocks at a time, because few sums would
 // wait for each other. Not inlined: all of a plan's code should stay in the instruction cache.
 template <int Rows, Finish finish>
-__attribute__((noinline)) void all_outputs(const Packed& layer, Bias bias, const Lanes* x, long x_step, Lanes* y,
-                        long y_step) {
+__attribute__((noinline)) void all_outputs(const Packed& layer, Bias bias, const Lanes* x,
+                                           long x_step, Lanes* y, long y_step) {
   constexpr int kWide = Rows == 1 ? 3 : 1;
   const long block_step = static_cast<long>(layer.inputs) * kBlock;
   const float* weight = layer.weight;

@@ -50,8 +50,8 @@ struct Workspace {
   }
 };
 
-// How sequences come about: `deviations` (count, horizon, action) are added to the policy's answers,
-// but they begin with `first` (count, given, action). Limits hold for every action after those.
+// How sequences come about: `deviations` (count, horizon, action) are added to the policy's
+// answers, but they begin with `first` (count, given, action). Limits hold for every action after.
 struct Following {
   const float* deviations;
   const float* first;
@@ -65,7 +65,8 @@ class Rollout {
   Rollout(const Model& model, const ContextLayout& layout, Workspace& work)
       : m_(model), s_(model.sizes), layout_(layout), w_(work) {
     static thread_local std::vector<float> zeros;
-    const size_t widest = padded(std::max({s_.latent, s_.context, s_.ff, model.reactive_latent.outputs}));
+    const size_t widest =
+        padded(std::max({s_.latent, s_.context, s_.ff, model.reactive_latent.outputs}));
     if (zeros.size() < widest) zeros.resize(widest);
     none_ = {zeros.data(), 0};
   }
@@ -129,7 +130,7 @@ class Rollout {
     linear_rows<Finish::kAdd>(m_.reactive_latent.packed(), none_,
                               w_.latents.data() + (t - 1) * s_.latent, latents, x, width, groups);
     for (const Linear& layer : m_.reactive) {
-      for (int i = 0; i < groups * width; ++i) x[i] = gelu(x[i]);
+      for (int i = 0; i < groups * width; ++i) gelu<1>(x + i);
       linear_rows<Finish::kStore>(layer.packed(), layer.own_bias(), x, width, next, layer.outputs,
                                   groups);
       std::swap(x, next);
