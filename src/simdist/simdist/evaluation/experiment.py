@@ -66,6 +66,9 @@ from simdist.world_model.artefact import Artefact, load_artefact
 from simdist.world_model.simulation_replay import find_simulation_replay
 
 STATE_FORMAT = "simdist-experiment-state-1"
+#: Methods that answer every control step whatever ``plan_every`` says: policies are cheap, and the
+#: expert knows only the present, so that its action would be held until it is asked again.
+EVERY_STEP = ("expert", "prior", "smoothed_prior", "oracle", "oracle_nominal")
 NOMINAL_WORLD = "nominal"
 NOMINAL_LINE = 50.0  #: m, out of reach
 
@@ -82,7 +85,7 @@ class ExperimentConfig:
     robot: str = "go1"
     seed: int = 0
     seconds: float = 12.0
-    plan_every: int = 2
+    plan_every: int = 2  #: control steps, but for policies (EVERY_STEP)
     delay_steps: int = 0
     line: float | None = None  #: m; None for the world's own
     speeds: tuple[float, ...] = SPEEDS
@@ -124,7 +127,7 @@ class ExperimentConfig:
             self.speeds[index % len(self.speeds)],
             evaluation_seed(self.seed, index // len(self.speeds)),
             self.seconds,
-            self.plan_every,
+            1 if self.method in EVERY_STEP else self.plan_every,
             self.delay_steps,
         )
 
