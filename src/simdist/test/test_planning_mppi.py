@@ -64,7 +64,9 @@ class FakeBackend:
 
 
 def planner_of(model: FakeModel | None = None, **settings: object) -> MppiPlanner:
-    config = PlannerConfig(**settings)  # type: ignore[arg-type]
+    # Few samples, two iterations and a sharp choice: what the tests look at, whatever the defaults.
+    plain = {"samples": 128, "iterations": 2, "temperature": 0.03, "anchor": 0.7}
+    config = PlannerConfig(**{**plain, **settings})  # type: ignore[arg-type]
     return MppiPlanner(model or FakeModel(), GO1, config, backend=FakeBackend)  # type: ignore
 
 
@@ -283,7 +285,13 @@ def test_swap_during_a_plan_never_mixes_weights_and_keeps_the_warm_start() -> No
             seen.append(self.model.level)
             return super().returns(actions)
 
-    planner = MppiPlanner(FakeModel(level=1.0), GO1, backend=Swapping)  # type: ignore[arg-type]
+    config = PlannerConfig(samples=128, iterations=2, temperature=0.03)
+    planner = MppiPlanner(
+        FakeModel(level=1.0),  # type: ignore[arg-type]
+        GO1,
+        config,
+        backend=Swapping,  # type: ignore[arg-type]
+    )
     deviation = planner.plan(*inputs()).deviation[0]
     assert seen == [1.0, 1.0]
     planner.plan(*inputs())
