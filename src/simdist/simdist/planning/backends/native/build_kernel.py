@@ -41,11 +41,19 @@ def library_path(kind: str, directory: Path = DIRECTORY) -> Path:
 
 
 def build(directory: Path = DIRECTORY) -> list[Path]:
-    """Compile all kinds into ``directory``; raises RuntimeError with the compiler's words."""
+    """Compile what is missing or older than its source; the libraries of all kinds.
+
+    Raises RuntimeError with the compiler's words.
+    """
     directory.mkdir(parents=True, exist_ok=True)
+    sources = Path(__file__).resolve(), *SOURCE.parent.iterdir()
+    newest = max(path.stat().st_mtime_ns for path in sources)
     built = []
     for kind, flags in kinds().items():
         target = library_path(kind, directory)
+        built.append(target)
+        if target.exists() and target.stat().st_mtime_ns >= newest:
+            continue
         # A process that has the old library open keeps it.
         fresh = target.with_suffix(f".{os.getpid()}.tmp")
         command = [os.environ.get("CXX", "g++"), *FLAGS, *flags, str(SOURCE), "-o", str(fresh)]
@@ -56,8 +64,9 @@ def build(directory: Path = DIRECTORY) -> list[Path]:
         if done.returncode != 0:
             fresh.unlink(missing_ok=True)
             raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr.strip()[-2000:]}")
+        # As old as what it was made from: sources may have changed meanwhile.
+        os.utime(fresh, ns=(newest, newest))
         fresh.replace(target)
-        built.append(target)
     return built
 
 
