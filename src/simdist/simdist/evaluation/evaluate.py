@@ -49,6 +49,7 @@ class Evaluation:
     delay_steps: int = 0
     line: float | None = None  #: m of progress that count as success; None for the world's own
     planner: PlannerConfig = field(default_factory=PlannerConfig)
+    ends_at_line: bool = False  #: else trials last all their seconds
 
     @property
     def line_m(self) -> float:
@@ -80,7 +81,14 @@ def _run(job: tuple[Evaluation, str, TrialConfig]) -> TrialResult:
         method, artefact, robot, evaluation.planner, evaluation.delay_steps, evaluation.world
     )
     layout = artefact.contract.observation
-    trial = Trial(robot, evaluation.world, layout, config, line=evaluation.line_m)
+    trial = Trial(
+        robot,
+        evaluation.world,
+        layout,
+        config,
+        line=evaluation.line_m,
+        ends_at_line=evaluation.ends_at_line,
+    )
     return trial.run(factory(config.seed))
 
 
@@ -111,7 +119,10 @@ def sweep(
     worlds = [with_parameter(evaluation.world, parameter, value) for value in values]
     start, rows = time.monotonic(), list[tuple[float, Row]]()
     for value, world in zip(values, worlds, strict=True):
-        rows += [(value, row) for row in evaluate(replace(evaluation, world=world), workers)]
+        rows += [
+            (value, row)
+            for row in evaluate(replace(evaluation, world=world, ends_at_line=True), workers)
+        ]
     return SweepResult(
         world=evaluation.world.name,
         parameter=parameter,
@@ -158,7 +169,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=10.0, help="walked per trial")
     parser.add_argument(
-        "--line", type=float, help="m that count as success and end a trial (default: the world's)"
+        "--line",
+        type=float,
+        help="m that count as success, and end the trials of a sweep (default: the world's)",
     )
     parser.add_argument("--plan-every", type=int, default=1, help="control steps per plan")
     parser.add_argument(

@@ -29,7 +29,7 @@ class Row:
         return {
             "method": self.method,
             "trials": len(self.results),
-            "success": sum(r.reached for r in self.results),
+            "success": sum(r.reached and not r.fallen for r in self.results),
             "falls": sum(r.fallen for r in self.results),
             "progress_m": {
                 "mean": float(np.mean(progress)),

@@ -65,8 +65,11 @@ class Trial:
         layout: ObservationSpec,
         config: TrialConfig,
         line: float | None = None,
+        *,
+        ends_at_line: bool = True,
     ) -> None:
         self.robot, self.config, self.line = robot, config, line
+        self._ends_at_line = ends_at_line
         self.simulation = RobotSimulation(robot, world, seed=config.seed)
         self._substeps = round(robot.control_dt * 1e9) // self.simulation.step_ns
         self._executor = CommandExecutor(
@@ -122,8 +125,10 @@ class Trial:
                 velocity = simulation.base_state().linear_velocity[0]
                 errors.append(abs(float(velocity) - config.speed))
             if self.line is not None and progress >= self.line:
-                progress, reached = self.line, True
-                break
+                reached = True
+                if self._ends_at_line:
+                    progress = self.line
+                    break
         return TrialResult(
             speed=config.speed,
             seed=config.seed,
