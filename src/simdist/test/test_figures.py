@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
+
+from simdist.evaluation.results import ExperimentResult
 
 ROOT = Path(__file__).resolve().parents[3]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -25,7 +28,7 @@ def line(start: str) -> str:
     [
         ("expert", "evaluate_slope", "expert"),
         ("policy prior", "evaluate_slope", "prior"),
-        ("planner, 128", "evaluate_slope", "planner"),
+        ("planner, 512", "evaluate_slope", "planner"),
         ("planner as it runs", "evaluate_slope_running", "planner"),
     ],
 )
@@ -56,3 +59,73 @@ def test_learning_from_a_recording_in_the_readme_is_that_of_its_results():
         losses = result[key]
         text = line(f"held-out latent loss, {start}")
         assert f"{losses['before']:.4f} | {losses['after']:.4f}" in text
+
+
+EXPERIMENTS = sorted((ROOT / "docs" / "results" / "experiments").glob("*.json"))
+
+
+def rows_of(page: str) -> set[str]:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return {row.strip() for row in text.splitlines() if re.match(r"\| `\w+` \| `\w+` \|", row)}
+
+
+@pytest.mark.parametrize("file", EXPERIMENTS, ids=lambda file: file.stem)
+def test_the_table_of_experiments_is_that_of_their_results(file):
+    result = ExperimentResult.load(file)
+    rows = rows_of("docs/experiments.md")
+    for point in result.points:
+        count = len(point.progress_m)
+        minutes = f"{point.minutes:g}" if len(result.points) > 1 else "–"
+        mean = sum(point.progress_m) / count
+        row = (
+            f"| `{result.world}` | `{result.method}` | {minutes} | {mean:.2f} m | "
+            f"{point.success} of {count} | {point.falls} |"
+        )
+        assert row in rows
+
+
+def test_every_row_of_experiments_has_a_results_file():
+    named = {tuple(re.findall(r"`(\w+)`", row)[:2]) for row in rows_of("docs/experiments.md")}
+    assert named == {
+        (result.world, result.method) for result in map(ExperimentResult.load, EXPERIMENTS)
+    }
+
+
+def test_the_headline_in_the_readme_is_that_of_its_results():
+    rows = rows_of("docs/experiments.md")
+    quoted = rows_of("README.md")
+    assert quoted, "the README shows no experiment"
+    assert quoted <= rows
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        ("latent_information", ("expert_action_from_latent", "expert_action_from_proprioception")),
+        ("return_ranking", ("rank_correlation", "spread_ratio")),
+    ],
+)
+def test_diagnoses_in_the_page_of_experiments_are_those_of_their_files(name, keys):
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    found = [value for key in keys for value in _values(results(name), key)]
+    assert found
+    for value in found:
+        assert re.search(rf"\| {value:.2f}|\| {value:.3f} |\| {value:.4f} ", page), value
+
+
+def _values(data, key):
+    if isinstance(data, dict):
+        for name, value in data.items():
+            yield from [value] if name == key else _values(value, key)
+
+
+def test_planner_settings_in_the_page_of_experiments_are_those_of_their_file():
+    page = (ROOT / "docs" / "experiments.md").read_text(encoding="utf-8")
+    table = page[page.index("| planner on the relearned model") :]
+    for row in results("planner_settings_sheet")["rows"]:
+        if row["model"] != "relearned":
+            continue
+        start = f"{row['samples']} × {row['iterations']}"
+        outcome = f"| {row['crossed']} | {row['falls']} |"
+        lines = [line.replace("*", "") for line in table.splitlines() if start in line]
+        assert any(outcome in line for line in lines), row

@@ -31,6 +31,11 @@ SHORTENED: dict[str, list[str] | None] = {
         "model:={tmp}/relearned.safetensors", "duration:=1", "lockstep:=true", "adapt:=false",
     ],
     "./run ros2 launch simdist go1_slope.launch.py --show-args": [],
+    "./run simdist experiment --world slope_sheet --method simdist --minutes 0,5,10,15": [
+        "--minutes", "0,0.4", "--trials", "1", "--seconds", "3", "--samples", "32",
+        "--out", "{tmp}/runs/experiments/slope_sheet_simdist", "--workers", "2",
+    ],
+    "./run simdist report runs/experiments --out report": [],
     "./run simdist train-expert --out runs/expert": [
         "--out", "{tmp}/expert", "--iterations", "1", "--environments", "8",
     ],
