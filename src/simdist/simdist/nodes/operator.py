@@ -178,6 +178,7 @@ class Operator:
 
     def _on_mode(self, message: msg.RobotMode) -> None:
         self._mode, self._reason = Mode(message.mode), message.reason
+        self._figures.mode_changed(message)
 
     def _on_parameters(self, parameters: list[Any]) -> SetParametersResult:
         for changed in parameters:

@@ -11,7 +11,7 @@ from simdist.nodes.qos import subscription
 
 
 class OperatorFigures:
-    """Subscribes to status messages and keeps the run's summary up to date."""
+    """Subscribes to status messages, is told of modes, and keeps the run's summary up to date."""
 
     def __init__(self, node: Node, course_length: float) -> None:
         self.summary = RunSummary()
@@ -19,7 +19,6 @@ class OperatorFigures:
         self._length = course_length
         self._not_before_ns = self._tried = 0
         subscription(node, "progress", self._on_progress)
-        subscription(node, "robot_mode", self._on_mode, depth=10)
         subscription(node, "planner/status", self._on_planner)
         subscription(node, "replay/status", self._on_replay)
         subscription(node, "finetune/status", self._on_finetune)
@@ -40,7 +39,9 @@ class OperatorFigures:
         summary.late_ticks = message.late_ticks
         self.course_ended |= 0 < self._length <= message.progress
 
-    def _on_mode(self, message: msg.RobotMode) -> None:
+    def mode_changed(self, message: msg.RobotMode) -> None:
+        """To be told by whoever acts on modes: a second subscription might be connected later, and
+        miss the mode that a request has been made in."""
         stamp = convert.to_ns(message.header.stamp) * 1e-9
         self.summary.mode_changed(stamp, message.name, message.reason)
 
