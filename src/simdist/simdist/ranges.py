@@ -6,6 +6,7 @@ them and YAML files are checked against them.
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -69,3 +70,20 @@ def from_mapping(kind: type[T], values: Mapping[str, Any] | None, where: str) ->
         return kind(**values)
     except ConfigError as error:
         raise ConfigError(f"{where}: {error}") from None
+
+
+def add_options(parser: argparse.ArgumentParser, kind: type[Checked]) -> None:
+    """One option ``--field-name`` for each field of ``kind``, whose defaults are plain numbers."""
+    for item in fields(kind):
+        parser.add_argument(
+            f"--{item.name.replace('_', '-')}",
+            type=type(item.default),
+            default=item.default,
+            metavar="N" if isinstance(item.default, int) else "X",
+            help=f"{item.metadata['description']} (default {item.default})",
+        )
+
+
+def from_options(kind: type[T], arguments: argparse.Namespace) -> T:
+    """The configuration that options declared by :func:`add_options` ask for."""
+    return kind(**{item.name: getattr(arguments, item.name) for item in fields(kind)})  # type: ignore[arg-type]

@@ -7,7 +7,6 @@ latents are those that the frozen encoder gives for the same observations.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 import sys
 from collections.abc import Sequence
@@ -25,7 +24,7 @@ from simdist import robots
 from simdist.distillation.windows import Shard, find_shards, hash_files, read_header
 from simdist.errors import ContractError, DatasetError
 from simdist.paths import model_file
-from simdist.ranges import Checked, bounded
+from simdist.ranges import Checked, add_options, bounded, from_options
 from simdist.simulation.kinematics import FootKinematics
 from simdist.world_model.artefact import Artefact, load_artefact
 from simdist.world_model.foot_probe import FootProbe, probe_beside, save_foot_probe
@@ -201,20 +200,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="go1", help="name in models/ or path of an artefact")
     parser.add_argument("--data", nargs="+", default=["data/go1"], metavar="PATH")
     parser.add_argument("--out", type=Path, metavar="DIR", help="default: beside the model")
-    for item in dataclasses.fields(ProbeConfig):
-        parser.add_argument(
-            f"--{item.name.replace('_', '-')}",
-            type=type(item.default),
-            default=item.default,
-            metavar="N" if isinstance(item.default, int) else "X",
-            help=f"{item.metadata['description']} (default {item.default})",
-        )
+    add_options(parser, ProbeConfig)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run ``simdist train-probe`` and print the path of the probe."""
-    names = [item.name for item in dataclasses.fields(ProbeConfig)]
-    config = ProbeConfig(**{name: getattr(arguments, name) for name in names})
+    config = from_options(ProbeConfig, arguments)
     path, error = train_probe(arguments.model, arguments.data, arguments.out, config)
     print(
         f"held-out error {error['mean']:.1f} mm (95 % below {error['p95']:.1f} mm; feet move "

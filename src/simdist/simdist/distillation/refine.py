@@ -25,7 +25,7 @@ from simdist.distillation.pretrain import MODEL_FILE, reactive_layers
 from simdist.distillation.windows import WindowData, load_windows
 from simdist.errors import DatasetError
 from simdist.paths import model_file
-from simdist.ranges import Checked, bounded
+from simdist.ranges import Checked, add_options, bounded, from_options
 from simdist.world_model import Contract, WorldModel
 from simdist.world_model.artefact import Artefact, load_artefact, save_artefact
 from simdist.world_model.losses import policy_loss
@@ -198,19 +198,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", default="go1", help="name in models/ or path of an artefact")
     parser.add_argument("--data", nargs="+", default=["data/go1", "data/go1_slippery"])
     parser.add_argument("--out", type=Path, default=Path("runs/refined"), help="directory")
-    for item in dataclasses.fields(RefineConfig):
-        parser.add_argument(
-            f"--{item.name.replace('_', '-')}",
-            type=type(item.default),
-            default=item.default,
-            metavar="N" if isinstance(item.default, int) else "X",
-            help=f"{item.metadata['description']} (default {item.default})",
-        )
+    add_options(parser, RefineConfig)
 
 
 def main(arguments: argparse.Namespace) -> int:
     """Run ``simdist refine-policy`` and print the path of the model."""
-    names = [item.name for item in dataclasses.fields(RefineConfig)]
-    config = RefineConfig(**{name: getattr(arguments, name) for name in names})
+    config = from_options(RefineConfig, arguments)
     print(refine(arguments.model, tuple(arguments.data), arguments.out, config))
     return 0
