@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 from simdist.errors import ConfigError
 from simdist.robots.go1 import go1
+from simdist.robots.go2 import go2
 from simdist.robots.spec import RobotSpec
 
-_ROBOTS: dict[str, Callable[[], RobotSpec]] = {"go1": go1}
+_ROBOTS: dict[str, Callable[[], RobotSpec]] = {"go1": go1, "go2": go2}
 
 
 def available() -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 
 from simdist.robots import RobotSpec
+from simdist.simulation.robot_file import read_robot
 
 GROUND = 1  #: contype of everything the robot may touch
 
@@ -47,14 +48,16 @@ def set_solver(scene: mujoco.MjSpec, solver: Solver) -> None:
     scene.option.ls_iterations = solver.ls_iterations
 
 
-def _keeps_colliding(name: str) -> bool:
-    return name.endswith("foot_collision") or name in ("trunk_collision", "head_collision")
+def _keeps_colliding(geom: mujoco.MjsGeom, robot: RobotSpec) -> bool:
+    return geom.name.endswith("foot_collision") or geom.parent.name == robot.base_body
 
 
 def _add_motors(model: mujoco.MjSpec, robot: RobotSpec) -> None:
     """PD motors: force = kp (target - q) - kd dq, limited to what the motor can give."""
     for index, name in enumerate(robot.joint_names):
         joint = model.joint(name)
+        # What friction a file adds is a guess of its author; the motors' kd is damping enough.
+        joint.damping = np.zeros(3)
         joint.armature = robot.armature
         joint.frictionloss = robot.joint_friction
         motor = model.add_actuator()
@@ -107,13 +110,13 @@ def build_robot(robot: RobotSpec, *, visual: bool = False) -> mujoco.MjSpec:
     """A scene with nothing but the robot: PD motors, sensors, and only feet, trunk and head
     colliding. Feet have friction 0.8 unless the ground overrides it; ``visual`` keeps the meshes.
     """
-    model = mujoco.MjSpec.from_file(str(robot.mjcf))
+    model = read_robot(robot)
     for geom in list(model.geoms):
         if geom.contype == 0 and geom.conaffinity == 0:
             if not visual:
                 model.delete(geom)
             continue
-        if not _keeps_colliding(geom.name):
+        if not _keeps_colliding(geom, robot):
             model.delete(geom)
             continue
         # The robot meets the ground and never itself.
