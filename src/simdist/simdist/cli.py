@@ -26,6 +26,10 @@ COMMANDS = {
         "predicted and true feet in a slip, of two models",
     ),
     "weaken": ("simdist.evaluation.baselines.weaken", "a worse model, to show that methods learn"),
+    "import-checkpoint": (
+        "simdist.world_model.import_checkpoint",
+        "make an artefact of a world model of the SimDist authors",
+    ),
     "finetune": ("simdist.adaptation.offline", "relearn the dynamics from rosbags"),
 }
 

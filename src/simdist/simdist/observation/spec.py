@@ -25,7 +25,8 @@ class ScanGrid:
     """A height scan: points on a grid that turns with the robot's heading and stays level.
 
     Values are ``base height - terrain height - offset`` in metres, flattened from ``(nx, ny)``
-    in C order: x (forward) is the slow index, y (left) the fast one, both ascending.
+    in C order: x (forward) is the slow index, y (left) the fast one. Both ascend, unless the
+    minimum of an axis lies above its maximum: then it is gone through downwards.
     """
 
     x_min: float = -0.4
