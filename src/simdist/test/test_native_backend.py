@@ -49,6 +49,7 @@ def configs(draw: st.DrawFn) -> WorldModelConfig:
         scan_hidden=(4,),
         cnn_channels=(2,),
         reactive_hidden=draw(st.sampled_from([(), (5,), (30, 9)])),
+        residual_dynamics=draw(st.booleans()),
     )
 
 
@@ -61,6 +62,8 @@ def random_model(config: WorldModelConfig, seed: int, attention: float = 1.0) ->
         for name, parameter in model.named_parameters():
             if name.endswith("bias") or "norm" in name:
                 parameter.add_(0.2 * torch.randn_like(parameter))
+            if name == "dynamics.output.weight":  # zero in an untrained model
+                parameter.add_(0.3 * torch.randn_like(parameter))
             if name.endswith("query_key_value.weight"):
                 parameter[:width].mul_(attention)
             if name.endswith("cross_attention.query.weight"):

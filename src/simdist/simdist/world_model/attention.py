@@ -183,9 +183,11 @@ class DecoderLayer(nn.Module):
 
 @dataclass(frozen=True)
 class ContextKeys:
-    """Cross-attention keys and values of ``contexts`` contexts, one pair per decoder layer."""
+    """Cross-attention keys and values of ``contexts`` contexts, one pair per decoder layer, and
+    the last token of each, ``(contexts, D)``: of a history that is the present latent, encoded."""
 
     layers: tuple[tuple[Tensor, Tensor], ...]
+    last: Tensor
 
     @property
     def contexts(self) -> int:
@@ -201,7 +203,8 @@ class CausalDecoder(nn.Module):
 
     def prepare(self, context: Tensor) -> ContextKeys:
         """Keys and values of a context ``(C, L, D)``, valid until a parameter changes."""
-        return ContextKeys(tuple(layer.cross_attention.prepare(context) for layer in self._stack()))
+        layers = tuple(layer.cross_attention.prepare(context) for layer in self._stack())
+        return ContextKeys(layers, context[:, -1])
 
     def forward(self, x: Tensor, context: Tensor | ContextKeys) -> Tensor:
         keys = context if isinstance(context, ContextKeys) else self.prepare(context)

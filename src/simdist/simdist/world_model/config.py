@@ -9,6 +9,7 @@ from simdist.errors import ContractError
 
 #: far above any sensible size; keeps a damaged header from asking for absurd amounts of memory
 MAX_SIZE = 8192
+_LATER_FIELDS = frozenset({"reactive_hidden", "residual_dynamics"})
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class WorldModelConfig:
     ``scan_shape`` is the ``(nx, ny)`` grid of the height scan; ``history`` counts past steps and
     ``horizon`` predicted ones; ``*_factor`` are widths of hidden layers in units of the latent.
     ``reactive_hidden`` are hidden layers of the reactive policy; without any the model has none.
+    With ``residual_dynamics`` the dynamics predict how latents differ from the present one, by a
+    linear layer behind the decoder; without, the decoder's normalised output is the prediction.
     """
 
     proprio_dim: int = 35
@@ -38,10 +41,17 @@ class WorldModelConfig:
     cnn_channels: tuple[int, ...] = (8, 16)
     scan_hidden: tuple[int, ...] = (64,)
     reactive_hidden: tuple[int, ...] = ()
+    residual_dynamics: bool = False
 
     def __post_init__(self) -> None:
+        if type(self.residual_dynamics) is not bool:
+            raise ContractError(
+                f"residual_dynamics must be true or false, got {self.residual_dynamics!r}"
+            )
         for field in fields(self):
             value = getattr(self, field.name)
+            if field.name == "residual_dynamics":
+                continue
             values = value if isinstance(value, tuple) else (value,)
             if (not values and field.name != "reactive_hidden") or any(
                 type(item) is not int or not 1 <= item <= MAX_SIZE for item in values
@@ -70,16 +80,17 @@ class WorldModelConfig:
 
     def to_dict(self) -> dict[str, Any]:
         data = asdict(self)
-        # Contracts of models without a reactive policy are older than the field.
-        if not self.reactive_hidden:
-            del data["reactive_hidden"]
+        # Contracts of models that do without these are older than the fields.
+        for name in _LATER_FIELDS:
+            if not data[name]:
+                del data[name]
         return data
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> WorldModelConfig:
         """Inverse of :meth:`to_dict` (lists from JSON become tuples); raises ContractError."""
         known = {field.name for field in fields(WorldModelConfig)}
-        missing = known - set(data) - {"reactive_hidden"}
+        missing = known - set(data) - _LATER_FIELDS
         if missing or set(data) - known:
             raise ContractError(
                 f"network sizes do not match this version: missing {sorted(missing)}, "

@@ -43,14 +43,32 @@ class LatentDynamics(nn.Module):
         self.decoder = CausalDecoder(
             config.latent_dim, config.dynamics_heads, config.ff_factor, config.dynamics_layers
         )
+        self.output = (
+            nn.Linear(config.latent_dim, config.latent_dim) if config.residual_dynamics else None
+        )
+        if self.output is not None:  # begin by predicting that nothing changes
+            nn.init.zeros_(self.output.weight)
+            nn.init.zeros_(self.output.bias)
         self._scale = scaler.scale
 
     def scaled(self, context: Tensor | ContextKeys, actions: Tensor) -> Tensor:
-        return self.decoder(self.embedding(actions), context)
+        keys = context if isinstance(context, ContextKeys) else self.decoder.prepare(context)
+        return self._read_out(self.decoder(self.embedding(actions), keys), keys)
 
     def forward(self, context: Tensor | ContextKeys, actions: Tensor) -> Tensor:
         """Latents ``(N, T, D)`` after each action ``(N, T, A)``."""
         return self.scaled(context, self._scale("action", actions))
+
+    def _read_out(self, decoded: Tensor, keys: ContextKeys) -> Tensor:
+        """Latents ``(N, ..., D)`` from what was decoded. The encodings in the context's last token
+        are the same for every context, so the layer's bias takes care of them. No gradient takes
+        the short way from a prediction to the present latent: along it an encoder learns to make
+        latents that hardly change."""
+        if self.output is None:
+            return decoded
+        change = self.output(decoded).unflatten(0, (keys.contexts, -1))
+        present = keys.last.detach().view(keys.contexts, *[1] * (change.dim() - 2), -1)
+        return (change + present).flatten(0, 1)
 
     def begin(self, context: ContextKeys) -> LatentRollout:
         """Predict step by step, where later actions depend on earlier latents."""
@@ -70,7 +88,8 @@ class LatentRollout:
         dynamics = self._dynamics
         x = dynamics.embedding.at(dynamics._scale("action", action), self._steps)
         self._steps += 1
-        return dynamics.decoder.extend(x, self._context, self._past)[:, 0]
+        decoded = dynamics.decoder.extend(x, self._context, self._past)[:, 0]
+        return dynamics._read_out(decoded, self._context)
 
 
 class PolicyPrior(nn.Module):

@@ -109,12 +109,13 @@ class _Kernel:
 
     def context(self, keys: ContextKeys, latent: Tensor, command: Tensor) -> Tensor:
         """What the kernel needs to know about ``B`` robots, ``(B, context size)``."""
-        value = self.biases.value(command)
+        origin = self.biases.origin(keys)
+        value = self.biases.value(command, origin)
         inputs = [
-            self.biases.reward(latent, command),
+            self.biases.reward(latent, command, origin),
             value,
             self.biases.value_pair(value),
-            self.biases.reactive(command),
+            self.biases.reactive(command, origin),
         ]
         robots = len(latent)
         packed = torch.empty(robots, self.context_size)

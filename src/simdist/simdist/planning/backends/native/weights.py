@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from simdist.world_model.attention import DecoderLayer, EncoderLayer, Mlp, SelfAttention
 
 if TYPE_CHECKING:
+    from simdist.world_model.attention import ContextKeys
     from simdist.world_model.network import SequenceHead, WorldModel
 
 Floats = NDArray[np.float32]
@@ -127,35 +128,41 @@ def weights(model: WorldModel, discounts: Tensor) -> Floats:
         assert isinstance(layer, DecoderLayer)
         to.decoder_layer(layer, None if index else embedding)
 
+    read = _read_out(model)
     weight, _ = _parameters(model.reward.embedding.projection)
-    to.add(weight[:, :latent], weight[:, latent : latent + action])
+    to.add(weight[:, :latent] @ read, weight[:, latent : latent + action])
     for layer in model.reward.layers:
         assert isinstance(layer, EncoderLayer)
         to.encoder_layer(layer)
     to.readout(model.reward, scaler.mean("reward"), scaler.std("reward"))
 
     weight, _ = _parameters(model.value.embedding.projection)
-    to.add(weight[:, :latent])
+    to.add(weight[:, :latent] @ read)
     *before, last = model.value.layers
     for layer in before:
         assert isinstance(layer, EncoderLayer)
         to.encoder_layer(layer)
     assert isinstance(last, EncoderLayer)
-    to.last_layer(last, None if before else weight[:, :latent])
+    to.last_layer(last, None if before else weight[:, :latent] @ read)
     to.readout(model.value, scaler.mean("value"), scaler.std("value"))
 
     to.add(discounts)
     if model.reactive is not None:
         first, *others = model.reactive.network.layers
         weight, _ = _parameters(first)
-        to.add(weight[:, :latent], weight[:, latent : latent + action])
+        to.add(weight[:, :latent] @ read, weight[:, latent : latent + action])
         for layer in others:
             to.linear(layer)
     return to.array()
 
 
 class ContextBiases:
-    """What commands and the present latent add to the inputs of the heads, per robot."""
+    """What commands and the present latent add to the inputs of the heads, per robot.
+
+    Where the dynamics are residual, a predicted latent is ``read @ decoded + origin``. The kernel
+    knows what was decoded only: ``read`` is part of the weights that take latents, and what they
+    make of the ``origin`` is added here.
+    """
 
     def __init__(self, model: WorldModel) -> None:
         config = model.config
@@ -167,28 +174,39 @@ class ContextBiases:
         self._reward_latent, self._reward_command = weight[:, :latent], weight[:, latent + action :]
         self._reward = model.reward.embedding.position.detach() + bias
         weight, bias = _copies(model.value.embedding.projection)
-        self._value_command = weight[:, latent:]
+        self._value_latent, self._value_command = weight[:, :latent], weight[:, latent:]
         self._value = model.value.embedding.position.detach() + bias
         last = model.value.layers[-1]
         assert isinstance(last, EncoderLayer)
         weight, bias = _copies(last.attention.query_key_value)
         self._pair, self._pair_bias = weight[latent:], bias[latent:]
-        self._reactive: tuple[Tensor, Tensor] | None = None
+        self._reactive: tuple[Tensor, Tensor, Tensor] | None = None
         if model.reactive is not None:
             weight, bias = _copies(model.reactive.network.layers[0])
-            self._reactive = weight[:, latent + action :], bias
+            self._reactive = weight[:, :latent], weight[:, latent + action :], bias
+        output = model.dynamics.output
+        self._origin = None if output is None else _copies(output)[1]
 
-    def reward(self, latent: Tensor, command: Tensor) -> Tensor:
+    def origin(self, keys: ContextKeys) -> Tensor | None:
+        """What is added to every predicted latent, ``(B, D)``; None for nothing."""
+        return None if self._origin is None else keys.last + self._origin
+
+    def reward(self, latent: Tensor, command: Tensor, origin: Tensor | None) -> Tensor:
         """``(B, T, D)``."""
         scaled = self._scale("command", command)
         bias = self._reward + (scaled @ self._reward_command.T)[:, None]
         bias[:, 0] += latent @ self._reward_latent.T
+        if origin is not None:
+            bias[:, 1:] += (origin @ self._reward_latent.T)[:, None]
         return bias
 
-    def value(self, command: Tensor) -> Tensor:
+    def value(self, command: Tensor, origin: Tensor | None) -> Tensor:
         """``(B, T, D)``."""
         scaled = self._scale("command", command)
-        return self._value + (scaled @ self._value_command.T)[:, None]
+        bias = self._value + (scaled @ self._value_command.T)[:, None]
+        if origin is not None:
+            bias += (origin @ self._value_latent.T)[:, None]
+        return bias
 
     def value_pair(self, value: Tensor) -> Tensor | None:
         """Keys and values ``(B, heads, T, 2 width)`` of the value head's only layer that its bias
@@ -200,12 +218,20 @@ class ContextBiases:
         parts = pair.view(robots, horizon, 2, self._heads, -1)
         return parts.permute(0, 3, 1, 2, 4).contiguous()
 
-    def reactive(self, command: Tensor) -> Tensor | None:
+    def reactive(self, command: Tensor, origin: Tensor | None) -> Tensor | None:
         """``(B, width)`` of the reactive policy's first layer, None without one."""
         if self._reactive is None:
             return None
-        weight, bias = self._reactive
-        return self._scale("command", command) @ weight.T + bias
+        latent, weight, bias = self._reactive
+        result = self._scale("command", command) @ weight.T + bias
+        return result if origin is None else result + origin @ latent.T
+
+
+def _read_out(model: WorldModel) -> Tensor:
+    """The matrix ``(D, D)`` that makes latents of what the dynamics' decoder yields."""
+    if model.dynamics.output is None:
+        return torch.eye(model.config.latent_dim, dtype=torch.float64)
+    return _parameters(model.dynamics.output)[0]
 
 
 def _parameters(layer: nn.Module) -> tuple[Tensor, Tensor]:
