@@ -37,6 +37,8 @@ def config(tmp_path: Path) -> PretrainConfig:
         steps=40,
         batch_size=16,
         learning_rate=3e-3,
+        dynamics_rate=1.0,
+        residual_dynamics=False,
         warmup_steps=5,
         latent_dim=8,
         horizon=3,

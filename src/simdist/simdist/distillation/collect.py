@@ -10,6 +10,9 @@ policy head of a world model take turns on ground, and patches of ground, below 
 the world model is trained on. Dynamics, reward and value never learn from them, so what has to be
 relearned on a robot stays unknown; but a policy that imitates the expert there as well is a sound
 start for planning.
+
+Branched shards hold groups of futures that begin in the same state (see
+:mod:`simdist.distillation.branches`): row ``r * branches + b`` is branch ``b`` of group ``r``.
 """
 
 from __future__ import annotations
@@ -25,9 +28,11 @@ import torch
 from tqdm import tqdm
 
 from simdist import robots
+from simdist.distillation.branches import BranchRecorder, Deviations
 from simdist.distillation.environment import ACTION_LIMIT, LocomotionEnvironment
 from simdist.distillation.policy import ExpertPolicy
 from simdist.distillation.prior import BatchPrior
+from simdist.distillation.windows import read_header
 from simdist.errors import ConfigError
 from simdist.paths import model_file
 from simdist.simulation.batch import Randomisation
@@ -49,11 +54,16 @@ class Mixture:
     randomisation: Randomisation = field(default_factory=Randomisation)
     burst_steps: tuple[int, int] = (1, 50)
     calm_steps: tuple[int, int] = (25, 300)
+    branches: int = 1  #: futures of one state; 1 for ordinary trajectories
+    deviations: Deviations = field(default_factory=Deviations)  #: between branches
 
 
 MIXTURES = {
     "mixed": Mixture(expert_fraction=0.5, noise_levels=(0.3, 0.6, 1.2, 2.5), noised_fraction=0.5),
     "near_expert": Mixture(expert_fraction=0.8, noise_levels=(0.1, 0.2, 0.4), noised_fraction=0.5),
+    "branched": Mixture(
+        expert_fraction=0.7, noise_levels=(0.1, 0.2, 0.4), noised_fraction=0.5, branches=8
+    ),
     "slippery": Mixture(
         expert_fraction=0.5,
         prior_fraction=0.5,
@@ -79,6 +89,8 @@ class CollectConfig:
     shards: tuple[str, ...] = ("mixed",) * 5 + ("near_expert",) * 3
     environments: int = 512
     steps: int = 800
+    horizon: int = 15  #: steps of a branch
+    branch_interval: int = 16  #: steps between the states that branch
     rough_fraction: float = 0.25
     model: str | None = None  #: whose policy head drives where the mixture asks for one
 
@@ -173,6 +185,13 @@ class Drivers:
         standing = rng.random(count) < STANDING_FRACTION
         self._standing[rows] = np.where(standing, rng.integers(*STANDING_STEPS, count), 0)
 
+    def policies(self) -> list[tuple[ExpertPolicy, Flags]]:
+        """The expert and its ancestors, and which robots ``(N,)`` each of them drives now; for
+        those that stand it is the expert."""
+        who = np.where(self._standing > 0, EXPERT, self._who)
+        everyone = [(EXPERT, self.expert), *enumerate(self.ancestors)]
+        return [(policy, who == index) for index, policy in everyone]
+
     def act(self, observation: torch.Tensor) -> tuple[Array, Array, Flags]:
         """Actions and the expert's actions ``(N, n)``, and where the two are one ``(N,)``."""
         best = self.expert.act(observation).numpy().astype(np.float64)
@@ -225,40 +244,52 @@ def record_shard(
         prior = BatchPrior(load_artefact(model_file(config.model), robot).model, count)
     drivers = Drivers(expert, _ancestors(expert_directory), mixture, count, rng, prior)
     noise = ActionNoise(mixture, count, joints, rng)
-    shapes: dict[str, tuple[tuple[int, ...], type]] = {
-        "proprio": ((environment.spec.size,), np.float32),
-        "scan": ((environment.spec.scan.size,), np.float16),
-        "action": ((joints,), np.float32),
-        "expert_action": ((joints,), np.float32),
-        "command": ((3,), np.float32),
-        "reward": ((), np.float32),
-        "value": ((), np.float32),
-        "fall": ((), np.bool_),
-        "end": ((), np.bool_),
-        "is_expert": ((), np.bool_),
-        "friction": ((), np.float32),
-    }
-    data = {k: np.zeros((count, steps, *shape), dtype) for k, (shape, dtype) in shapes.items()}
+    recorder = None
+    if mixture.branches > 1:
+        recorder = BranchRecorder(
+            environment,
+            expert,
+            size=mixture.branches,
+            horizon=config.horizon,
+            deviations=mixture.deviations,
+            threads=threads,
+        )
+    branching = _branching_steps(config, environment.spec.history) if recorder else range(0)
+    if recorder:
+        data = _allocate(environment, len(branching) * recorder.branches.count, recorder.length)
+    else:
+        data = _allocate(environment, count, steps)
     environment.episode_length_buf = torch.from_numpy(
         rng.integers(0, environment.max_episode_length, count)
     )
     observation = environment.get_observations()
     for step in tqdm(range(steps), desc=path.name, unit="step", leave=False):
+        if recorder and step in branching:
+            begin = branching.index(step) * recorder.branches.count
+            for name, values in recorder.branch(drivers.policies()).items():
+                data[name][begin : begin + len(values)] = values
         if prior is not None:
             prior.observe(environment.proprioception(), environment.scan(), environment.command)
         action, best, by_expert = drivers.act(observation["policy"])
         action = np.clip(action + noise.sample(), -ACTION_LIMIT, ACTION_LIMIT)
-        data["proprio"][:, step] = environment.proprioception()
-        data["scan"][:, step] = environment.scan()
-        data["command"][:, step] = environment.command
-        data["friction"][:, step] = environment.simulation.friction
-        data["value"][:, step] = expert.value(observation["critic"]).numpy()
-        data["action"][:, step], data["expert_action"][:, step] = action, best
-        data["is_expert"][:, step] = by_expert & ~noise.active
+        made = {
+            "proprio": environment.proprioception(),
+            "scan": environment.scan(),
+            "command": environment.command.copy(),
+            "friction": environment.simulation.friction.copy(),
+            "value": expert.value(observation["critic"]).numpy(),
+            "action": action,
+            "expert_action": best,
+            "is_expert": by_expert & ~noise.active,
+        }
         observation, reward, done, _ = environment.step(torch.from_numpy(action))
-        data["reward"][:, step] = reward.numpy()
-        data["end"][:, step] = done.numpy()
-        data["fall"][:, step] = done.numpy() & environment.fell
+        made["reward"], made["end"] = reward.numpy(), done.numpy()
+        made["fall"] = done.numpy() & environment.fell
+        if recorder:
+            recorder.note(made)
+        else:
+            for name, values in made.items():
+                data[name][:, step] = values
         noise.advance()
         ended = np.flatnonzero(done.numpy())
         drivers.assign(ended)
@@ -274,7 +305,33 @@ def record_shard(
         file.attrs["robot"], file.attrs["seed"] = robot.name, seed
         file.attrs["role"] = mixture.role
         file.attrs["mixture"] = config.shards[number]
+        file.attrs["branches"] = mixture.branches
     temporary.replace(path)
+
+
+def _branching_steps(config: CollectConfig, history: int) -> range:
+    """The steps whose states branch: evenly spaced, and with their whole past on record."""
+    return range(history, config.steps, config.branch_interval)
+
+
+def _allocate(environment: LocomotionEnvironment, rows: int, steps: int) -> dict[str, np.ndarray]:
+    """The arrays of a shard, ``(rows, steps, ...)``."""
+    floats: dict[str, tuple[int, ...]] = {
+        "proprio": (environment.spec.size,),
+        "action": (environment.num_actions,),
+        "expert_action": (environment.num_actions,),
+        "command": (3,),
+        "reward": (),
+        "value": (),
+        "friction": (),
+    }
+    data: dict[str, np.ndarray] = {
+        name: np.zeros((rows, steps, *shape), np.float32) for name, shape in floats.items()
+    }
+    data["scan"] = np.zeros((rows, steps, environment.spec.scan.size), np.float16)
+    for name in ("fall", "end", "is_expert"):
+        data[name] = np.zeros((rows, steps), np.bool_)
+    return data
 
 
 def collect(config: CollectConfig, expert_directory: Path, out: Path, threads: int) -> int:
@@ -292,7 +349,8 @@ def collect(config: CollectConfig, expert_directory: Path, out: Path, threads: i
         path = out / f"shard_{number:04d}.h5"
         if not path.exists():
             record_shard(path, config, number, expert_directory, threads)
-    return len(config.shards) * config.environments * config.steps
+    headers = [read_header(out / f"shard_{number:04d}.h5") for number in range(len(config.shards))]
+    return sum(header.environments * header.steps for header in headers)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -304,6 +362,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=default.seed)
     parser.add_argument("--mixed", type=int, default=5, help="shards of mixed quality")
     parser.add_argument("--near-expert", type=int, default=3, help="shards close to the expert")
+    parser.add_argument(
+        "--branched", type=int, default=default.shards.count("branched"), help="shards of branches"
+    )
     parser.add_argument(
         "--slippery", type=int, default=0, help="shards on low friction, for policy heads only"
     )
@@ -322,6 +383,7 @@ def main(arguments: argparse.Namespace) -> int:
         seed=arguments.seed,
         shards=("mixed",) * arguments.mixed
         + ("near_expert",) * arguments.near_expert
+        + ("branched",) * arguments.branched
         + ("slippery",) * arguments.slippery,
         model=arguments.model,
         environments=arguments.environments,

@@ -27,7 +27,15 @@ from simdist.distillation.windows import WindowData, load_windows
 from simdist.errors import ConfigError, DatasetError, SimdistError
 from simdist.world_model import Contract, WorldModel, WorldModelConfig, save_artefact
 from simdist.world_model.artefact import Artefact, load_artefact, write_atomically
-from simdist.world_model.losses import policy_loss, total_loss, world_model_losses
+from simdist.world_model.losses import (
+    Branches,
+    difference_losses,
+    latent_targets,
+    masked_mean,
+    policy_loss,
+    total_loss,
+    world_model_losses,
+)
 from simdist.world_model.simulation_replay import FILE_NAME, export_simulation_replay
 from simdist.world_model.windows import WindowSet
 
@@ -41,6 +49,7 @@ REPLAY_FILE = FILE_NAME
 CHECKPOINT_FILE = "checkpoint.pt"
 CONFIG_FILE = "config.json"
 _EVALUATION_WINDOWS = 2048
+_EVALUATION_GROUPS = 256
 _SCALER_SAMPLES = 200_000
 #: smallest standard deviations that inputs are divided by: a quantity that hardly varies in the
 #: data must not turn a small surprise into a huge number (scan: 2 cm)
@@ -65,6 +74,9 @@ class PretrainConfig:
     minutes: float = 30.0
     batch_size: int = 128
     learning_rate: float = 5e-4
+    #: times the learning rate. Dynamics as slow as the rest stay blind to actions for hours; an
+    #: encoder as fast as they are shrinks its latents instead of having them predicted.
+    dynamics_rate: float = 8.0
     final_rate: float = 0.03
     weight_decay: float = 1e-4
     warmup_steps: int = 300
@@ -72,6 +84,7 @@ class PretrainConfig:
     noise_factor: float = 0.3
     policy_phase: float = 0.1
     policy_only_share: float = 0.3
+    branch_share: float = 0.5  #: of a batch, groups of branches, where the data holds any
     validation_fraction: float = 0.05
     pad_starts: bool = True
     discount: float = 0.99
@@ -81,6 +94,7 @@ class PretrainConfig:
     policy_layers: int = 2
     ff_factor: int = 4
     reactive_width: int = 256
+    residual_dynamics: bool = True
     start: str | None = None  #: artefact whose weights to begin with
     checkpoint_every: int = 1000
     evaluate_every: int = 500
@@ -93,6 +107,7 @@ class PretrainConfig:
             "minutes": (0.01, 1e5),
             "batch_size": (1, 65536),
             "learning_rate": (1e-8, 1.0),
+            "dynamics_rate": (0.01, 100.0),
             "final_rate": (0.0, 1.0),
             "weight_decay": (0.0, 1.0),
             "warmup_steps": (0, 1_000_000),
@@ -100,6 +115,7 @@ class PretrainConfig:
             "noise_factor": (0.0, 10.0),
             "policy_phase": (0.0, 0.9),
             "policy_only_share": (0.0, 1.0),
+            "branch_share": (0.0, 0.9),
             "validation_fraction": (1e-6, 0.9),
             "discount": (0.0, 1.0),
             "checkpoint_every": (1, 10_000_000),
@@ -201,6 +217,7 @@ class Trainer:
             policy_layers=config.policy_layers,
             ff_factor=config.ff_factor,
             reactive_hidden=reactive_layers(config.reactive_width),
+            residual_dynamics=config.residual_dynamics,
         )
         self.contract = Contract.of(robot, observation, network, discount=config.discount)
         torch.manual_seed(config.seed)
@@ -220,7 +237,7 @@ class Trainer:
                 fit_scaler(self.model, data.train, self.generator)
             else:
                 start_from(self.model, load_artefact(Path(config.start), robot))
-            self.losses_start = evaluate(self.model, data.validation, self._evaluation)
+            self.losses_start = self._evaluate()
             self._begin("world")
         else:
             self._restore(checkpoint)
@@ -262,12 +279,12 @@ class Trainer:
                 if self.step % config.evaluate_every == 0:
                     averages = {name: value / counted for name, value in running.items()}
                     running, counted = {}, 0
-                    held_out = evaluate(self.model, self.data.validation, self._evaluation)
+                    held_out = self._evaluate()
                     self._record(log, board, averages, held_out)
                     bar.set_postfix({name: f"{value:.3f}" for name, value in held_out.items()})
                 if self.step % config.checkpoint_every == 0:
                     self.save_checkpoint()
-            self.losses_end = evaluate(self.model, self.data.validation, self._evaluation)
+            self.losses_end = self._evaluate()
             self._record(log, board, {}, self.losses_end)
         self.save_checkpoint()
 
@@ -313,11 +330,15 @@ class Trainer:
     def _begin(self, phase: str) -> None:
         self.phase, self.phase_step = phase, 0
         self.phase_begin = self._progress() if phase == "policy" else 0.0
-        trained = self.model.policy if phase == "policy" else self.model
-        self.parameters = FlatParameters(trained.parameters())
+        fast = {id(parameter) for parameter in self.model.dynamics_parameters()}
+        trained = list((self.model.policy if phase == "policy" else self.model).parameters())
+        parts = [
+            (1.0, [parameter for parameter in trained if id(parameter) not in fast]),
+            (self.config.dynamics_rate, [p for p in trained if id(p) in fast]),
+        ]
+        self.parameters = [(rate, FlatParameters(part)) for rate, part in parts if part]
         self.optimiser = torch.optim.AdamW(
-            [self.parameters.values],
-            lr=self.config.learning_rate,
+            [{"params": [part.values], "lr": 0.0} for _, part in self.parameters],
             weight_decay=self.config.weight_decay,
             fused=True,
         )
@@ -350,14 +371,23 @@ class Trainer:
             losses = {"action": policy_loss(self.model, batch)}
             loss = losses["action"]
         else:
-            indices = windows.sample(config.batch_size, self.generator, windows.world_indices)
+            branches = self._branches()
+            single = config.batch_size - (branches.groups * branches.size if branches else 0)
+            indices = windows.sample(single, self.generator, windows.world_indices)
+            if branches:
+                groups = windows.sample_branches(branches.groups, self.generator)
+                indices = torch.cat([indices, groups])
             batch = windows.get(indices, config.noise_factor, self.generator)
-            losses = world_model_losses(self.model, batch)
+            if branches:
+                batch = branches.with_one_past(batch)
+            losses = world_model_losses(self.model, batch, branches)
             loss = total_loss(losses)
-        self.optimiser.param_groups[0]["lr"] = self._learning_rate()
-        self.parameters.zero_grad()
+        for group, (rate, part) in zip(self.optimiser.param_groups, self.parameters, strict=True):
+            group["lr"] = rate * self._learning_rate()
+            part.zero_grad()
         loss.backward()
-        norm = nn.utils.clip_grad_norm_([self.parameters.values], config.gradient_clip)
+        everything = [part.values for _, part in self.parameters]
+        norm = nn.utils.clip_grad_norm_(everything, config.gradient_clip)
         values = {name: value.item() for name, value in losses.items()}
         if not (math.isfinite(norm.item()) and all(map(math.isfinite, values.values()))):
             raise SimdistError(
@@ -369,6 +399,20 @@ class Trainer:
         self.step += 1
         self.phase_step += 1
         return values
+
+    def _evaluate(self) -> dict[str, float]:
+        validation = self.data.validation
+        losses = evaluate(self.model, validation, self._evaluation)
+        groups = validation.branch_groups[:_EVALUATION_GROUPS]
+        if len(groups):
+            losses |= evaluate_branches(self.model, validation, groups, self.config.discount)
+        return losses
+
+    def _branches(self) -> Branches | None:
+        """How many groups of branches a batch holds."""
+        size = self.data.train.branch_groups.shape[1]
+        groups = round(self.config.branch_share * self.config.batch_size / size) if size else 0
+        return Branches(groups, size, self.config.discount) if groups else None
 
     def _record(
         self,
@@ -428,17 +472,20 @@ def reactive_layers(width: int) -> tuple[int, ...]:
 
 
 def start_from(model: WorldModel, artefact: Artefact) -> None:
-    """Take over all weights and scalers; a reactive policy may be missing on either side."""
+    """Take over all weights and scalers; a reactive policy, and the last layer of residual
+    dynamics, may be missing on either side."""
+    optional = ("reactive.", "dynamics.output.")
+    own = model.state_dict()
     source = {
         name: tensor
         for name, tensor in artefact.model.state_dict().items()
-        if model.reactive is not None or not name.startswith("reactive.")
+        if name in own or not name.startswith(optional)
     }
     try:
         missing = model.load_state_dict(source, strict=False).missing_keys
     except RuntimeError as error:
         raise ConfigError(f"cannot start from {artefact.path}: {error}") from error
-    if any(not name.startswith("reactive.") for name in missing):
+    if any(not name.startswith(optional) for name in missing):
         raise ConfigError(f"cannot start from {artefact.path}: it lacks {', '.join(missing[:3])}")
 
 
@@ -479,6 +526,29 @@ def evaluate(model: WorldModel, windows: WindowSet, indices: Tensor) -> dict[str
     return {name: value / len(indices) for name, value in sums.items()}
 
 
+@torch.no_grad()
+def evaluate_branches(
+    model: WorldModel, windows: WindowSet, groups: Tensor, discount: float
+) -> dict[str, float]:
+    """Losses of the differences between the branches ``groups (G, size)`` of windows without
+    noise, and ``latent_spread``: the mean variance of the latents within a group, which the loss
+    of their differences is to be compared with."""
+    sums: dict[str, float] = {}
+    for part in groups.split(32):
+        batch = windows.get(part.flatten())
+        branches = Branches(len(part), part.shape[1], discount)
+        prediction = model(
+            batch.proprio_history, batch.scan, batch.action_history, batch.actions, batch.commands
+        )
+        targets = latent_targets(model, batch)
+        values = difference_losses(model, batch, prediction, targets, branches)
+        apart = branches.split(targets).var(1, correction=0).mean(-1)
+        values["latent_spread"] = masked_mean(apart, branches.split(batch.alive).amin(1))
+        for name, value in values.items():
+            sums[name] = sums.get(name, 0.0) + value.item() * len(part)
+    return {name: value / len(groups) for name, value in sums.items()}
+
+
 def _evaluation_indices(windows: WindowSet) -> Tensor:
     """The same windows every time, whatever the seed of the training."""
     generator = torch.Generator().manual_seed(0)
@@ -512,9 +582,11 @@ _OPTIONS = {
     "minutes": "training time, unless --steps is given",
     "batch_size": "windows per step",
     "learning_rate": "peak learning rate",
+    "dynamics_rate": "learning rate of the dynamics in units of the others'",
     "noise_factor": "sensor noise on observed histories, in units of the observation layout's",
     "policy_phase": "share of the budget at the end that trains the policy head alone",
     "policy_only_share": "share of a batch from policy_only shards in that phase",
+    "branch_share": "share of a batch that are futures of common states, where there are any",
     "validation_fraction": "share of the environments held out",
     "latent_dim": "width of the latent state",
     "horizon": "predicted steps",
@@ -522,6 +594,7 @@ _OPTIONS = {
     "policy_layers": "decoder layers of the policy prior",
     "ff_factor": "width of feed-forward layers in units of the latent",
     "reactive_width": "first hidden layer of the reactive policy, 0 for none",
+    "residual_dynamics": "predict changes of the present latent",
     "checkpoint_every": "steps between checkpoints",
     "evaluate_every": "steps between evaluations on held-out windows",
     "replay_windows": "simulation windows exported for later finetuning",
@@ -549,9 +622,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--steps", type=int, metavar="N", help="budget in steps")
     parser.add_argument("--start", metavar="PATH", help="artefact whose weights to begin with")
     for name, text in _OPTIONS.items():
-        default = getattr(PretrainConfig, name)
+        default, flag = getattr(PretrainConfig, name), f"--{name.replace('_', '-')}"
+        if isinstance(default, bool):
+            parser.add_argument(
+                flag, action=argparse.BooleanOptionalAction, default=default, help=text
+            )
+            continue
         parser.add_argument(
-            f"--{name.replace('_', '-')}",
+            flag,
             type=type(default),
             default=default,
             metavar="N" if isinstance(default, int) else "X",

@@ -32,7 +32,11 @@ ROLES = ("all", "policy_only")
 
 @dataclass(frozen=True)
 class Shard:
-    """One file of a data set: ``environments`` trajectories of ``steps`` steps each."""
+    """One file of a data set: ``environments`` trajectories of ``steps`` steps each.
+
+    With ``branches`` above 1 that many trajectories in a row are futures of the same state: each
+    is the common past, the present and one future, just long enough for one window.
+    """
 
     path: Path
     environments: int
@@ -40,6 +44,7 @@ class Shard:
     robot: str
     observation: ObservationSpec
     role: str
+    branches: int = 1
 
 
 @dataclass(frozen=True)
@@ -92,26 +97,34 @@ def load_windows(
     history = first.observation.history
     index = find_windows(trajectories, history, horizon, pad_starts=pad_starts)
 
-    held_out, world = [], []
+    held_out, world, branched = [], [], []
     rng = np.random.default_rng(seed)
     for shard in shards:
-        count = round(validation_fraction * shard.environments)
-        count = max(count, 1) if shard.environments > 1 and validation_fraction > 0 else 0
-        chosen = np.zeros(shard.environments, bool)
-        chosen[rng.permutation(shard.environments)[:count]] = True
-        held_out.append(chosen)
+        groups = shard.environments // shard.branches
+        count = round(validation_fraction * groups)
+        count = max(count, 1) if groups > 1 and validation_fraction > 0 else 0
+        chosen = np.zeros(groups, bool)
+        chosen[rng.permutation(groups)[:count]] = True
+        held_out.append(np.repeat(chosen, shard.branches))
         world.append(np.full(shard.environments, shard.role == "all"))
+        branched.append(np.full(shard.environments, shard.branches))
     row_starts = np.cumsum(trajectories.row_lengths) - trajectories.row_lengths
     row = np.searchsorted(row_starts, index.present.numpy(), side="right") - 1
+    window_branches = torch.from_numpy(np.concatenate(branched)[row])
+    # Only the last window of a branch is one of a group; those before lie in the common past.
+    common = (window_branches > 1).numpy() & (index.present.numpy() - row_starts[row] != history)
     window_held_out = torch.from_numpy(np.concatenate(held_out)[row])
     window_world = torch.from_numpy(np.concatenate(world)[row])
+    usable = torch.from_numpy(~common)
     noise_std = torch.from_numpy(first.observation.noise_std())
 
     def subset(chosen: torch.Tensor, purpose: str) -> WindowSet:
+        chosen = chosen & usable
         windows = WindowSet(
             trajectories,
             WindowIndex(index.present[chosen], index.episode_start[chosen]),
             window_world[chosen],
+            branches=window_branches[chosen],
             history=history,
             horizon=horizon,
             noise_std=noise_std,
@@ -153,6 +166,7 @@ def read_header(path: Path) -> Shard:
                 robot=str(file.attrs["robot"]),
                 observation=observation,
                 role=str(file.attrs["role"]),
+                branches=int(file.attrs.get("branches", 1)),
             )
             widths = {"proprio": observation.size, "scan": observation.scan.size}
             for name, width in widths.items():
@@ -165,6 +179,10 @@ def read_header(path: Path) -> Shard:
         raise DatasetError(f"{path} is not a readable shard of a data set: {error}") from error
     if shard.role not in ROLES:
         raise DatasetError(f"{path}: role {shard.role!r} is unknown; allowed: {', '.join(ROLES)}")
+    if shard.branches < 1 or shard.environments % shard.branches:
+        raise DatasetError(
+            f"{path}: {shard.environments} trajectories are no groups of {shard.branches} branches"
+        )
     return shard
 
 

@@ -105,7 +105,7 @@ class BatchSimulation(RolloutBatch):
         self._derive()
 
     def _parametrise(self, row: int, joint_friction: float) -> None:
-        model, robot = self._models[row], self.robot
+        model, robot = self.models[row], self.robot
         model.geom_friction[self._feet, 0] = self.friction[row]
         factor = 1.0 + self.trunk_mass_added[row] / self._trunk_mass
         model.body_mass[self._trunk] = self._trunk_mass * factor
@@ -139,16 +139,7 @@ class BatchSimulation(RolloutBatch):
         slippery = self.rng.uniform(*self.ranges.friction, shape)
         friction = np.where(self.rng.random(shape) < 0.5, FIRM, slippery)
         for row, foot in np.argwhere(self.rng.random(shape) < probability):
-            self._models[row].geom_friction[self._feet[foot], 0] = friction[row, foot]
+            self.models[row].geom_friction[self._feet[foot], 0] = friction[row, foot]
 
     def _ground_height(self, x: Array, y: Array) -> Array:
         return self.terrain.height(np.arange(self.count), x, y)
-
-    def height_scan(self, points: Array, offset: float) -> Array:
-        """Height scans ``(N, k)`` in m on grid ``points (k, 2)`` of the level heading frame."""
-        yaw = np.arctan2(self.rotation[:, 1, 0], self.rotation[:, 0, 0])[:, None]
-        cosine, sine = np.cos(yaw), np.sin(yaw)
-        x = self.position[:, :1] + points[:, 0] * cosine - points[:, 1] * sine
-        y = self.position[:, 1:2] + points[:, 0] * sine + points[:, 1] * cosine
-        ground = self._ground_height(x, y)
-        return self.position[:, 2:3] - ground - offset

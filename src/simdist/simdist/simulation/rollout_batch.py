@@ -11,7 +11,7 @@ from mujoco import rollout
 from simdist.observation import rotation_matrix
 from simdist.robots import RobotSpec
 from simdist.simulation.robot_model import SensorAddresses
-from simdist.types import Array
+from simdist.types import Array, Rows
 
 DIVERGED_VELOCITY = 200.0  #: rad/s or m/s, beyond which a robot counts as diverged
 
@@ -32,7 +32,7 @@ class RolloutBatch:
         base, count, joints = models[0], len(models), robot.joint_count
         self.robot, self.count = robot, count
         self.substeps = round(robot.control_dt / base.opt.timestep)
-        self._models = list(models)
+        self.models = list(models)
         self._data = [mujoco.MjData(base) for _ in range(threads)]
         self._rollout = rollout.Rollout(nthread=threads if threads > 1 else 0)
         size = mujoco.mj_stateSize(base, mujoco.mjtState.mjSTATE_FULLPHYSICS)
@@ -51,15 +51,30 @@ class RolloutBatch:
         self.joint_torque = np.zeros((count, joints))
         self.diverged = np.zeros(count, bool)
 
+    def height_scan(self, points: Array, offset: float) -> Array:
+        """Height scans ``(N, k)`` in m on grid ``points (k, 2)`` of the level heading frame."""
+        yaw = np.arctan2(self.rotation[:, 1, 0], self.rotation[:, 0, 0])[:, None]
+        cosine, sine = np.cos(yaw), np.sin(yaw)
+        x = self.position[:, :1] + points[:, 0] * cosine - points[:, 1] * sine
+        y = self.position[:, 1:2] + points[:, 0] * sine + points[:, 1] * cosine
+        ground = self._ground_height(x, y)
+        return self.position[:, 2:3] - ground - offset
+
     def _ground_height(self, x: Array, y: Array) -> Array:
         """Height in m of the ground of each robot at world points ``(N, k)``."""
         raise NotImplementedError
+
+    def _take_state(self, source: RolloutBatch, rows: Rows) -> None:
+        """Put robot ``i`` into the state of robot ``rows[i]`` of ``source``; :meth:`_derive` then
+        tells the rest."""
+        self._state[:] = source._state[rows]
+        self._sensors[:] = source._sensors[rows]
 
     def _advance(self, targets: Array) -> None:
         """One control step towards ``targets`` rad, ``(N, n)`` or ``(N, substeps, n)``."""
         self._targets[:] = targets if targets.ndim == 3 else targets[:, None, :]
         self._rollout.rollout(
-            self._models,
+            self.models,
             self._data,
             self._state,
             self._targets,

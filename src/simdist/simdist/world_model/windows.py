@@ -131,15 +131,19 @@ class WindowSet:
         history: int,
         horizon: int,
         noise_std: Tensor,
+        branches: Tensor | None = None,
     ) -> None:
         """``world (W,)`` bool tells which windows may teach dynamics, reward and value;
-        ``noise_std (P,)`` is the sensor noise that :meth:`get` scales."""
+        ``noise_std (P,)`` is the sensor noise that :meth:`get` scales. Where ``branches (W,)`` is
+        above 1, that many windows in a row share their past, for :meth:`sample_branches`."""
         self.trajectories = trajectories
         self.present, self.episode_start = index.present, index.episode_start
         self.world = world
         self.history, self.horizon = history, horizon
         self.noise_std = noise_std.float()
-        self.world_indices = torch.nonzero(world).flatten()
+        branched = torch.zeros_like(world) if branches is None else branches > 1
+        self.branch_groups = _groups(branches) if branches is not None else torch.empty(0, 0).long()
+        self.world_indices = torch.nonzero(world & ~branched).flatten()
         self.policy_only_indices = torch.nonzero(~world).flatten()
         self._past = torch.arange(-history, 1)
         self._future = torch.arange(horizon + 1)
@@ -199,6 +203,22 @@ class WindowSet:
             raise DatasetError("there is no window to draw from")
         drawn = torch.randint(size, (count,), generator=generator)
         return drawn if among is None else among[drawn]
+
+    def sample_branches(self, count: int, generator: torch.Generator) -> Tensor:
+        """Indices ``(count * size,)`` of the windows of random groups, one group after another."""
+        if not len(self.branch_groups):
+            raise DatasetError("there are no branches to draw from; 'simdist collect --branched 1'")
+        drawn = torch.randint(len(self.branch_groups), (count,), generator=generator)
+        return self.branch_groups[drawn].flatten()
+
+
+def _groups(branches: Tensor) -> Tensor:
+    """Indices ``(groups, size)`` of windows that share their past."""
+    sizes = branches[branches > 1].unique()
+    if len(sizes) > 1:
+        raise DatasetError(f"groups of {sizes.tolist()} branches cannot be mixed in one data set")
+    members = torch.nonzero(branches > 1).flatten()
+    return members.view(-1, int(sizes[0])) if len(sizes) else torch.empty(0, 0).long()
 
 
 def _gather(array: Tensor, rows: Tensor) -> Tensor:
