@@ -31,6 +31,7 @@ COMMANDS = {
         "make an artefact of a world model of the SimDist authors",
     ),
     "finetune": ("simdist.adaptation.offline", "relearn the dynamics from rosbags"),
+    "bag": ("simdist.replay.bag_command", "look at recordings and repair them"),
 }
 
 

@@ -10,59 +10,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bag_rig import DT, ROBOT, START, TOPICS, applied, observation, record, walk
 
-from simdist import robots
 from simdist.errors import BagError
-from simdist.replay.bag import BagReport, BagWriter, free_path, read_episodes
+from simdist.replay.bag import BagReport, read_episodes
+from simdist.replay.bag_writer import BagWriter, new_recording
 from simdist.replay.episode import Episode
-from simdist.replay.messages import typestore
-
-DT = 20_000_000
-ROBOT = robots.get("go1")
-OBSERVATION = "simdist_msgs/msg/Observation"
-APPLIED = "simdist_msgs/msg/AppliedCommand"
-TOPICS = {"/observation": OBSERVATION, "/applied_command": APPLIED}
-START = 5_000_000_000
-
-
-def header(stamp_ns: int) -> Any:
-    types = typestore().types
-    stamp = types["builtin_interfaces/msg/Time"](stamp_ns // 10**9, stamp_ns % 10**9)
-    return types["std_msgs/msg/Header"](stamp, "base")
-
-
-def observation(k: int, contract: str = "c") -> bytes:
-    values = (np.full(35, k, np.float32), np.full(20, k, np.float32))
-    message = typestore().types[OBSERVATION](
-        header(START + k * DT), k, contract, ["all"], np.array([35], np.uint32), *values,
-        np.zeros(12, np.float32), np.zeros(3, np.float32), True,
-    )  # fmt: skip
-    return bytes(typestore().serialize_cdr(message, OBSERVATION))
-
-
-def applied(k: int, mode: int = 3, names: tuple[str, ...] = ROBOT.joint_names) -> bytes:
-    action = np.array([k + 0.01 * ROBOT.joint_names.index(n) if n in ROBOT.joint_names else 0
-                       for n in names], np.float32)  # fmt: skip
-    message = typestore().types[APPLIED](
-        header(START + k * DT), k, list(names), np.zeros(len(names)), action, mode, 0, 1
-    )
-    return bytes(typestore().serialize_cdr(message, APPLIED))
-
-
-def record(path: Path, messages: list[tuple[str, bytes]], topics: dict[str, str] = TOPICS) -> None:
-    with BagWriter(path, topics) as writer:
-        for i, (topic, data) in enumerate(messages):
-            assert writer.write(topic, data, i * 1000)
-    assert writer.error is None
-    assert (writer.written, writer.dropped) == (len(messages), 0)
-
-
-def walk(steps: int = 300) -> list[tuple[str, bytes]]:
-    return [
-        message
-        for k in range(steps)
-        for message in (("/applied_command", applied(k)), ("/observation", observation(k)))
-    ]
 
 
 def read(path: Path, **options: Any) -> tuple[list[Episode], BagReport]:
@@ -157,7 +110,7 @@ def test_what_is_no_recording_is_a_clear_error(tmp_path: Path, content: bytes | 
 
 def test_killed_recorder_loses_at_most_the_last_flush(tmp_path: Path) -> None:
     path = tmp_path / "bag"
-    writer = BagWriter(path, TOPICS, flush_seconds=0.0)
+    writer = BagWriter(path, TOPICS, flush_seconds=0.0, sync=False)
     for topic, data in walk(100):
         writer.write(topic, data, 0)
     while writer.written < 200:
@@ -174,7 +127,7 @@ def test_killed_recorder_loses_at_most_the_last_flush(tmp_path: Path) -> None:
 
 def test_every_truncation_gives_the_complete_chunks_or_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "bag"
-    writer = BagWriter(path, TOPICS, flush_seconds=0.0)
+    writer = BagWriter(path, TOPICS, flush_seconds=0.0, sync=False)
     for topic, data in walk(30):
         writer.write(topic, data, 0)
     writer.close()
@@ -230,14 +183,15 @@ def test_second_recorder_in_one_directory_is_refused_and_the_first_goes_on(tmp_p
     with BagWriter(path, TOPICS) as writer:
         with pytest.raises(BagError, match="exists already"):
             BagWriter(path, TOPICS)
-        assert free_path(tmp_path, "bag") == tmp_path / "bag_2"
+        with new_recording(tmp_path, "bag", TOPICS) as second:
+            assert second.path == tmp_path / "bag_2"
         for topic, data in walk(40):
             writer.write(topic, data, 0)
     assert read(path)[1].steps == 40
 
 
 def test_full_disk_ends_the_recording_and_nothing_else(tmp_path: Path) -> None:
-    writer = BagWriter(tmp_path / "bag", TOPICS, flush_seconds=0.0)
+    writer = BagWriter(tmp_path / "bag", TOPICS, flush_seconds=0.0, sync=False)
 
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")

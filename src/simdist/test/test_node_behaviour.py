@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,6 +16,8 @@ import rclpy
 from graph_rig import free_domain, random_model
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from rclpy.serialization import serialize_message
+from rosbags.rosbag2 import Reader
 from simdist_msgs import msg
 
 from simdist import robots
@@ -273,7 +276,7 @@ def test_another_contract_begins_another_recording_of_episodes(replay):
 
 
 def test_a_disk_that_fails_stops_the_recording_and_nothing_else(replay):
-    replay._bag.error = "no space left on device"
+    replay._bag._bag.error = "no space left on device"
     replay._report = lambda: True
     replay._tick()
     status = replay._status[-1]
@@ -285,10 +288,27 @@ def test_a_disk_that_fails_stops_the_recording_and_nothing_else(replay):
     replay.close()
 
 
-def test_a_bag_directory_that_cannot_be_made_ends_the_node(tmp_path):
+def test_a_bag_that_cannot_be_made_does_not_end_the_walk(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(Exception, match="file"):
-        start("replay", record=True, bag_dir=str(tmp_path / "file" / "bags"))
+    replay = start("replay", record=True, bag_dir=str(tmp_path / "file" / "bags"))
+    replay._segments, replay._status, replay._report = Sent(), Sent(), lambda: True
+    replay._tick()
+    assert not replay._status[-1].recording
+    for k in range(1, 4):
+        replay._on_observation(observed(k))
+        replay._on_applied(applied_at(k))
+    replay.close()
+    assert [m.steps for m in replay._segments] == [3]
+
+
+def test_recordings_carry_the_time_of_the_headers(replay):
+    recording = replay._bag
+    write = recording._writer(recording._bag, "/observation")
+    write(serialize_message(observed(100)))
+    write(serialize_message(observed(0)))  # without a stamp: the time of its neighbour
+    replay.close()
+    with Reader(Path(recording.path)) as bag:
+        assert [stamp for _, stamp, _ in bag.messages()] == [100 * DT_NS, 100 * DT_NS]
 
 
 # --- operator -------------------------------------------------------------------------------------

@@ -70,6 +70,7 @@ def endpoints(ros, model, tmp_path_factory):
         given_values = {}
         if name == "replay":
             given_values = {"record": True, "bag_dir": str(tmp_path_factory.mktemp("bags"))}
+            given_values["record_depth"] = True
         if name in ("encoder", "planner", "finetune"):
             given_values["model"] = str(model)
         if name in ("encoder", "planner"):

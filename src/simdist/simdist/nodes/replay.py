@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,25 +14,11 @@ from simdist.errors import ContractError
 from simdist.nodes import convert
 from simdist.nodes.common import Every, Stop, spin
 from simdist.nodes.parameters import checked, parameter
-from simdist.nodes.qos import LATCHED, TOPICS, publisher, subscription
+from simdist.nodes.qos import publisher, subscription
+from simdist.nodes.recording import DEPTH, RECORDED, Recording
 from simdist.ranges import Checked, bounded
 from simdist.replay import EpisodeRecorder
-from simdist.replay.bag import BagWriter, free_path
 from simdist.types import Mode
-
-#: Recorded as they arrive. A model update is 0.5 MB and rare, so its weights are kept as well.
-RECORDED = (
-    "observation",
-    "applied_command",
-    "action_chunk",
-    "robot_mode",
-    "joint_states",
-    "imu/data",
-    "foot_contacts",
-    "odom",
-    "progress",
-    "model_update",
-)
 
 
 @dataclass(frozen=True)
@@ -52,6 +36,7 @@ class Replay:
         self._node = node
         name = parameter(node, "robot", "go1", "the robot", choices=robots.available())
         record = parameter(node, "record", False, "write a bag")
+        depth = parameter(node, "record_depth", False, "write depth images to the bag, too")
         directory = parameter(node, "bag_dir", "bags", "directory in which bags are made")
         self._config = config = checked(node, ReplayConfig)
         self._robot = robots.get(name)
@@ -59,8 +44,10 @@ class Replay:
         self._contract = ""
         self._sequence = self._steps = self._dropped_before = self._episodes_before = 0
         self._stamp = convert.to_time(0)
-        self._bag = self._open_bag(Path(directory).expanduser(), config.queue) if record else None
-        self._bag_error: str | None = None
+        self._bag: Recording | None = None
+        if record:
+            topics = RECORDED + (DEPTH if depth else ())
+            self._bag = Recording(node, Path(directory).expanduser(), topics, config.queue)
 
         self._segments = publisher(node, "replay/episodes")
         self._status = publisher(node, "replay/status")
@@ -78,39 +65,6 @@ class Replay:
             self._pass_on()
         if self._bag is not None:
             self._bag.close()
-            self._check_bag()
-            self._node.get_logger().info(
-                f"recorded {self._bag.written} messages to {self._bag.path}, "
-                f"{self._bag.dropped} dropped"
-            )
-
-    # ------------------------------------------------------------------ recording
-
-    def _open_bag(self, directory: Path, queue: int) -> BagWriter:
-        """Raises BagError when nothing can be written there."""
-        name = time.strftime("simdist_%Y%m%d_%H%M%S")
-        resolved = {topic: self._node.resolve_topic_name(topic) for topic in RECORDED}
-        bag = BagWriter(
-            free_path(directory, name),
-            {resolved[topic]: _type_name(TOPICS[topic].kind) for topic in RECORDED},
-            latched=[resolved[topic] for topic in RECORDED if TOPICS[topic].profile is LATCHED],
-            queue_size=queue,
-        )
-        for topic in RECORDED:
-            subscription(
-                self._node, topic, self._recording(bag, resolved[topic]), depth=100, raw=True
-            )
-        self._node.get_logger().info(f"recording to {bag.path}")
-        return bag
-
-    @staticmethod
-    def _recording(bag: BagWriter, topic: str) -> Callable[[bytes], None]:
-        return lambda data: bag.write(topic, data, time.time_ns())  # type: ignore[return-value]
-
-    def _check_bag(self) -> None:
-        if self._bag is not None and self._bag.error is not None and self._bag_error is None:
-            self._bag_error = self._bag.error
-            self._node.get_logger().error(f"{self._bag.error}; the robot goes on unrecorded")
 
     # ------------------------------------------------------------------ episodes
 
@@ -169,7 +123,8 @@ class Replay:
     def _tick(self) -> None:
         if not self._report():
             return
-        self._check_bag()
+        if self._bag is not None:
+            self._bag.check()
         status = self._recorder.status() if self._recorder is not None else None
         kept = status.steps if status else 0
         message = msg.ReplayStatus(
@@ -178,16 +133,11 @@ class Replay:
             steps=kept,
             seconds=kept * self._robot.control_dt,
             dropped=self._dropped_before + (status.dropped if status else 0),
-            recording=self._bag is not None and self._bag_error is None,
-            bag="" if self._bag is None else str(self._bag.path),
+            recording=self._bag is not None and self._bag.going_on,
+            bag="" if self._bag is None else self._bag.path,
         )
         message.header.stamp = self._stamp
         self._status.publish(message)
-
-
-def _type_name(kind: type) -> str:
-    package = kind.__module__.split(".")[0]
-    return f"{package}/msg/{kind.__name__}"
 
 
 NODE = Replay

@@ -1,35 +1,24 @@
-"""Recordings on disk: rosbag2 directories with MCAP storage, written and read without ROS."""
+"""What can be learned from a recording: episodes, and a report on everything else in it."""
 
 from __future__ import annotations
 
-import queue
-import tempfile
-import threading
-import time
+import hashlib
+import itertools
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from rosbags.interfaces import (
-    Connection,
-    Qos,
-    QosDurability,
-    QosHistory,
-    QosLiveliness,
-    QosReliability,
-    QosTime,
-)
-from rosbags.rosbag2 import Reader, StoragePlugin, Writer
-from rosbags.rosbag2.storage_mcap import McapReader, McapWriter
 
 from simdist.errors import BagError
 from simdist.replay.episode import Episode, data_hash, join
-from simdist.replay.mcap_repair import is_complete, repair
-from simdist.replay.messages import typestore
+from simdist.replay.mcap import Channel, Survey
+from simdist.replay.messages import same_definition, typestore
 from simdist.replay.recorder import EpisodeRecorder
+from simdist.replay.storage import Recording, problems_text
 from simdist.robots import RobotSpec
 from simdist.types import AppliedStep, Mode
 
@@ -40,154 +29,19 @@ APPLIED_COMMAND = "simdist_msgs/msg/AppliedCommand"
 LEARNING_TOPICS = {"observation": OBSERVATION, "applied_command": APPLIED_COMMAND}
 
 _NS = 1_000_000_000
-_FOREVER = QosTime(9223372036, 854775807)
+#: Stamps farther than this from the median of a recording were made by another clock.
+_FAR_NS = 24 * 3600 * _NS
+#: A pause longer than this is a pause, no loss of messages.
+_PAUSE_NS = 60 * _NS
+#: No sensor of a robot measures that much, in any SI unit.
+_ABSURD = 1e6
+#: A message of these types is far smaller; what is larger is not decoded.
+_MAX_LEARNING_MESSAGE = 4 << 20
+_TOLERANCE_NS = 2_000_000
+#: Why a stamp cannot be meant.
+_NO_STAMP = ("stamp zero or negative", "stamp more than a day from the others")
 
-
-def _qos(latched: bool) -> Qos:
-    return Qos(
-        QosHistory.KEEP_LAST,
-        1 if latched else 50,
-        QosReliability.RELIABLE,
-        QosDurability.TRANSIENT_LOCAL if latched else QosDurability.VOLATILE,
-        _FOREVER,
-        _FOREVER,
-        QosLiveliness.AUTOMATIC,
-        _FOREVER,
-        False,
-    )
-
-
-def free_path(directory: Path, name: str) -> Path:
-    """``directory/name``, or ``name_2``, ``name_3`` ... where that exists already."""
-    path, number = directory / name, 1
-    while path.exists():
-        number += 1
-        path = directory / f"{name}_{number}"
-    return path
-
-
-class BagWriter:
-    """Writes serialised messages on a thread of its own, so that a slow disk delays nobody.
-
-    :meth:`write` never blocks and never raises: what does not fit into the queue is counted in
-    :attr:`dropped`, and after an error of the disk (:attr:`error`) recording is over while the
-    caller goes on. At least every ``flush_seconds`` all messages reach the file as a complete
-    chunk, which survives the death of this process.
-
-    Raises:
-        BagError: the directory cannot be made, or exists already.
-    """
-
-    def __init__(
-        self,
-        path: Path,
-        topics: Mapping[str, str],
-        *,
-        latched: Collection[str] = (),
-        queue_size: int = 2000,
-        flush_seconds: float = 1.0,
-    ) -> None:
-        self.path = path
-        self.dropped = 0
-        self.error: str | None = None
-        self._queue: queue.Queue[tuple[str, int, bytes] | None] = queue.Queue(queue_size)
-        self._flush_seconds = flush_seconds
-        self._written = 0
-        try:
-            self._writer = Writer(path, version=9, storage_plugin=StoragePlugin.MCAP)
-            self._writer.open()
-        except Exception as error:
-            raise BagError(
-                f"cannot record to {path}: {error}; choose a new directory that can be written to"
-            ) from error
-        store = typestore()
-        self._connections: dict[str, Connection] = {
-            topic: self._writer.add_connection(
-                topic, kind, typestore=store, offered_qos_profiles=[_qos(topic in latched)]
-            )
-            for topic, kind in topics.items()
-        }
-        self._closed = False
-        self._thread = threading.Thread(target=self._work, name="bag writer", daemon=True)
-        self._thread.start()
-
-    @property
-    def written(self) -> int:
-        """Messages that the writer thread has taken over without an error."""
-        return self._written
-
-    def write(self, topic: str, data: bytes | memoryview, stamp_ns: int) -> bool:
-        """Queue one CDR message; false when it was dropped. ``topic`` must be one of those given
-        at the start, ``stamp_ns`` (not negative) becomes the log time."""
-        if topic not in self._connections:
-            raise KeyError(f"topic {topic!r} is not recorded; recorded: {list(self._connections)}")
-        if self._closed or self.error is not None:
-            self.dropped += 1
-            return False
-        try:
-            self._queue.put_nowait((topic, max(0, stamp_ns), bytes(data)))
-        except queue.Full:
-            self.dropped += 1
-            return False
-        return True
-
-    def close(self, timeout: float = 10.0) -> None:
-        """Write what is queued, the index and ``metadata.yaml``. Safe to call twice."""
-        if self._closed:
-            return
-        self._closed = True
-        try:
-            self._queue.put(None, timeout=timeout)
-        except queue.Full:
-            self.error = self.error or f"the disk did not take the data within {timeout:g} s"
-            return
-        self._thread.join(timeout)
-        if self._thread.is_alive():
-            self.error = self.error or f"the disk did not take the data within {timeout:g} s"
-
-    def __enter__(self) -> BagWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _work(self) -> None:
-        flush_at = time.monotonic() + self._flush_seconds
-        try:
-            while True:
-                try:
-                    item = self._queue.get(timeout=max(0.0, flush_at - time.monotonic()))
-                except queue.Empty:
-                    item = ()
-                if item is None:
-                    self._writer.close()
-                    return
-                if item:
-                    topic, stamp_ns, data = item
-                    self._writer.write(self._connections[topic], stamp_ns, data)
-                    self._written += 1
-                if time.monotonic() >= flush_at:
-                    self._flush()
-                    flush_at = time.monotonic() + self._flush_seconds
-        except Exception as error:  # a full disk must not take the robot's process with it
-            self.error = f"recording to {self.path} ended: {error}"
-            self._drain()
-
-    def _flush(self) -> None:
-        # Writer has no flush of its own; a chunk otherwise stays in memory until it holds 1 MB.
-        storage = self._writer.storage
-        assert isinstance(storage, McapWriter)
-        if storage.chunk.msgs:
-            storage.close_chunk()
-        storage.bio.flush()
-
-    def _drain(self) -> None:
-        while True:
-            try:
-                if self._queue.get_nowait() is not None:
-                    self.dropped += 1
-            except queue.Empty:
-                return
+T = TypeVar("T")
 
 
 @dataclass
@@ -198,12 +52,21 @@ class BagReport:
     messages: dict[str, int] = field(default_factory=dict)  #: by topic, of the topics used
     episodes: int = 0
     steps: int = 0
-    seconds: float = 0.0
+    seconds: float = 0.0  #: of an acting robot that can be learned from
+    lost: dict[str, float] = field(default_factory=dict)  #: s of an acting robot lost, by reason
     rejected: dict[str, int] = field(default_factory=dict)  #: messages, by reason
     breaks: dict[str, int] = field(default_factory=dict)  #: ends of runs and lost steps, by reason
-    recovered: bool = False  #: the recording was torn; only its complete chunks were read
+    recovered: bool = False  #: the recording was torn or damaged; what is complete was read
     lost_bytes: int = 0  #: at the torn end
     data_hash: str = ""  #: the same recording always gives the same
+
+    @property
+    def seconds_lost(self) -> float:
+        """Of an acting robot, as far as it is known."""
+        return sum(self.lost.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "path": str(self.path), "seconds_lost": self.seconds_lost}
 
     def lines(self) -> list[str]:
         """The report for people."""
@@ -212,13 +75,68 @@ class BagReport:
             f"{self.path}: {found}",
             f"{self.episodes} episodes, {self.steps} steps, {self.seconds:.1f} s",
         ]
+        if self.lost:
+            listed = ", ".join(f"{s:.2f} s {why}" for why, s in sorted(self.lost.items()))
+            text.append(f"lost: {self.seconds_lost:.2f} s of an acting robot ({listed})")
         for title, counts in (("rejected", self.rejected), ("breaks", self.breaks)):
             if counts:
-                listed = ", ".join(f"{count} × {why}" for why, count in sorted(counts.items()))
-                text.append(f"{title}: {listed}")
+                text.append(f"{title}: {problems_text(Counter(counts))}")
         if self.recovered:
             text.append(f"torn: complete chunks were read, {self.lost_bytes} bytes lost")
         return text
+
+    def kept(self, episodes: list[Episode], dt: float) -> None:
+        """Set the figures of what is kept."""
+        self.episodes = len(episodes)
+        self.steps = sum(map(len, episodes))
+        self.seconds = self.steps * dt
+        self.data_hash = data_hash(episodes)
+
+    def damage(self, survey: Survey) -> None:
+        """Take over what the files lack."""
+        self.recovered = not survey.finished or bool(survey.problems)
+        self.lost_bytes = survey.lost_bytes
+
+
+@dataclass(frozen=True)
+class _Observed:
+    stamp_ns: int
+    sequence: int
+    proprio: np.ndarray
+    scan: np.ndarray
+    command: np.ndarray
+
+
+class _ByStamp(Generic[T]):
+    """Items of one kind; what shares its stamp with something else is not to be trusted."""
+
+    def __init__(self, what: str, rejected: Counter[str]) -> None:
+        self._what, self._rejected = what, rejected
+        self._items: dict[int, dict[bytes, T]] = {}
+        self.refused: dict[int, str] = {}  #: stamp -> why
+
+    def add(self, stamp_ns: int, data: bytes, item: T) -> None:
+        same = self._items.setdefault(stamp_ns, {})
+        digest = hashlib.sha256(data).digest()
+        if digest in same:
+            self._rejected[f"{self._what} repeated"] += 1
+        same[digest] = item
+
+    def refuse(self, stamp_ns: int, reason: str, count: int = 1) -> None:
+        self._rejected[reason] += count
+        self.refused[stamp_ns] = reason
+
+    def stamps(self) -> list[int]:
+        return sorted(self._items)
+
+    def pop(self, stamp_ns: int, reason: str) -> None:
+        self.refuse(stamp_ns, reason, len(self._items.pop(stamp_ns)))
+
+    def settle(self) -> list[T]:
+        """The trustworthy items in the order of their stamps, whatever order they came in."""
+        for stamp_ns in [s for s, same in self._items.items() if len(same) > 1]:
+            self.pop(stamp_ns, f"{self._what}s that share a stamp and differ")
+        return [next(iter(self._items[stamp_ns].values())) for stamp_ns in self.stamps()]
 
 
 def read_episodes(
@@ -227,215 +145,280 @@ def read_episodes(
     contract: str | None = None,
     *,
     namespace: str | None = None,
+    layout: tuple[int, int] | None = None,
+    min_steps: int = 1,
 ) -> tuple[list[Episode], BagReport]:
     """Read what a robot did while ACTIVE.
 
     Messages are ordered by header stamp and sequence, never by arrival. ``contract`` is the hash
     of the model to be taught; observations made for another one are rejected and counted. With
-    None the contract of the first observation counts. ``namespace`` chooses a robot where the
-    recording holds several.
+    None the contract of most observations counts, and with ``layout`` None their sizes of
+    proprioception and exteroception. ``namespace`` chooses a robot where the recording holds
+    several. Runs shorter than ``min_steps`` are dropped and counted.
 
     Raises:
         BagError: no recording, none of our topics, topics of several robots, or nothing but
-            foreign contracts or joints.
+            foreign contracts, joints or versions of the messages.
     """
-    path = Path(path)
-    report = BagReport(path)
-    rejected: Counter[str] = Counter()
-    observations: list[tuple[int, int, Any]] = []
-    applied: list[AppliedStep] = []
+    recording = Recording(path)
+    survey = recording.survey()
+    report = BagReport(recording.path)
+    report.damage(survey)
+    rejected: Counter[str] = Counter(survey.problems)
+    chosen = _choose(survey, recording, namespace, rejected)
+    report.messages = dict.fromkeys(sorted(c.topic for c in chosen), 0)
+    by_contract: dict[str, _ByStamp[_Observed]] = {}
+    applied: _ByStamp[AppliedStep] = _ByStamp("applied command", rejected)
+    foreign: dict[int, str] = {}
     store = typestore()
-    with tempfile.TemporaryDirectory() as scratch:
-        topics, messages = _open(path, Path(scratch), namespace, report, rejected)
-        report.messages = dict.fromkeys(topics, 0)
-        for topic, kind, data in messages:
-            report.messages[topic] += 1
-            try:
-                message: Any = store.deserialize_cdr(data, kind)
-            except Exception:
-                rejected[f"{kind.rsplit('/', 1)[-1]} cannot be decoded"] += 1
-                continue
+    for message in recording.messages(lambda channel: channel in chosen):
+        topic, kind = message.channel.topic, message.channel.kind
+        report.messages[topic] += 1
+        if len(message.data) > _MAX_LEARNING_MESSAGE:
+            rejected[f"{kind.rsplit('/', 1)[-1]} over the size limit"] += 1
+            continue
+        try:
+            decoded: Any = store.deserialize_cdr(message.data, kind)
             if kind == OBSERVATION:
-                observations.append((_stamp_ns(message), int(message.sequence), message))
-            else:
-                step = _applied_step(message, robot)
-                if isinstance(step, str):
-                    rejected[step] += 1
-                else:
-                    applied.append(step)
-    observations.sort(key=lambda item: item[:2])
-    applied.sort(key=lambda step: (step.stamp_ns, step.sequence))
-    if observations and contract is None:
-        contract = str(observations[0][2].contract)
-    fitting = [item for item in observations if item[2].contract == contract]
-    if len(fitting) < len(observations):
-        rejected["observation of another contract"] += len(observations) - len(fitting)
-    _refuse_foreign(path, robot, contract, observations, fitting, applied, rejected)
-    report.rejected = dict(rejected)
-    return _pair(fitting, applied, robot, contract or "", report), report
+                seen = _observed(decoded)
+                of_contract = by_contract.setdefault(
+                    str(decoded.contract), _ByStamp("observation", rejected)
+                )
+                of_contract.add(seen.stamp_ns, message.data, seen)
+                continue
+            step = _applied_step(decoded, robot)
+        except Exception:  # bytes that anybody may have written
+            rejected[f"{kind.rsplit('/', 1)[-1]} cannot be decoded"] += 1
+            continue
+        if isinstance(step, AppliedStep):
+            applied.add(step.stamp_ns, message.data, step)
+        else:
+            rejected[step] += 1
+            if decoded.mode == Mode.ACTIVE:
+                foreign[_stamp_ns(decoded)] = step
 
-
-def _refuse_foreign(
-    path: Path,
-    robot: RobotSpec,
-    contract: str | None,
-    observations: list[tuple[int, int, Any]],
-    fitting: list[tuple[int, int, Any]],
-    applied: list[AppliedStep],
-    rejected: Counter[str],
-) -> None:
-    if observations and not fitting:
-        found = sorted({str(item[2].contract) for item in observations})
-        raise BagError(
-            f"{path} was recorded with another model contract: wanted {contract}, found "
-            f"{', '.join(found[:3])}; use a model with that contract"
-        )
-    if not applied and rejected["joint names"]:
+    steps = applied.settle()
+    contract, observations = _of_contract(path, by_contract, contract, rejected)
+    kept = observations.settle()
+    if not steps and rejected["joint names"]:
         raise BagError(
             f"{path} was recorded with another robot: its joints are not those of {robot.name}"
         )
+    kept = _of_layout(kept, layout, observations)
+    kept, steps = _of_one_clock(kept, steps, observations, applied)
+    episodes, breaks = _pair(kept, steps, robot, contract)
+    long = [episode for episode in episodes if len(episode) >= min_steps]
+    short = {int(s) for e in episodes if len(e) < min_steps for s in e.stamp_ns}
+    report.breaks = breaks
+    report.rejected = {why: count for why, count in rejected.items() if count}
+    report.kept(long, robot.control_dt)
+    why = {stamp_ns: f"in runs shorter than {min_steps} steps" for stamp_ns in short}
+    report.lost = _losses(steps, long, why, observations.refused, {**applied.refused, **foreign},
+                          robot.control_dt)  # fmt: skip
+    return long, report
 
 
-def _pair(
-    observations: list[tuple[int, int, Any]],
-    applied: list[AppliedStep],
-    robot: RobotSpec,
-    contract: str,
-    report: BagReport,
-) -> list[Episode]:
-    dt_ns = round(robot.control_dt * _NS)
-    recorder = EpisodeRecorder(dt_ns, contract=contract)
-    waiting = iter(observations)
-    item = next(waiting, None)
-    for step in applied:
-        # An observation may be stamped slightly after the step it belongs to.
-        while item is not None and item[0] <= step.stamp_ns + dt_ns:
-            stamp_ns, sequence, message = item
-            recorder.observe(
-                stamp_ns, sequence, message.proprioception, message.exteroception, message.command
-            )
-            item = next(waiting, None)
-        recorder.apply(step)
-    recorder.close("end of recording")
-    episodes = join(recorder.take_segments(), dt_ns)
-    report.episodes = len(episodes)
-    report.steps = sum(map(len, episodes))
-    report.seconds = report.steps * robot.control_dt
-    report.breaks = recorder.status().reasons
-    report.data_hash = data_hash(episodes)
-    return episodes
+# ---------------------------------------------------------------------- choosing
 
 
-def _open(
-    path: Path,
-    scratch: Path,
-    namespace: str | None,
-    report: BagReport,
-    rejected: Counter[str],
-) -> tuple[list[str], Iterator[tuple[str, str, bytes]]]:
-    """Topics to be read, and an iterator over ``(topic, type, CDR)`` in any order."""
-    if not path.exists():
-        raise BagError(f"{path}: no such recording")
-    torn = _torn_files(path)
-    try:
-        readers: list[Reader | McapReader] = []
-        if torn is None:
-            readers.append(Reader(path))
-        else:
-            for i, file in enumerate(torn):
-                if is_complete(file):
-                    readers.append(McapReader(file))
-                    continue
-                report.recovered = True
-                whole = scratch / f"{i}.mcap"
-                report.lost_bytes += repair(file, whole)
-                readers.append(McapReader(whole))
-        for reader in readers:
-            reader.open()
-        chosen = [_choose(reader.connections, path, namespace) for reader in readers]
-    except BagError:
-        raise
-    except Exception as error:
-        raise BagError(f"{path} cannot be read as a rosbag2 recording: {error}") from error
-    topics = sorted({c.topic for connections in chosen for c in connections})
-    return topics, _messages(readers, chosen, report, rejected)
-
-
-def _torn_files(path: Path) -> list[Path] | None:
-    """The MCAP files to read one by one because the recording was not finished; None if it was."""
-    if path.is_file():
-        return [path] if path.suffix == ".mcap" else None
-    files = sorted(path.glob("*.mcap"))
-    if (path / "metadata.yaml").exists() and all(is_complete(file) for file in files):
-        return None
-    if not files:
-        raise BagError(
-            f"{path} is no rosbag2 recording: it holds no metadata.yaml and no .mcap file"
-        )
-    return files
-
-
-def _choose(connections: list[Connection], path: Path, namespace: str | None) -> list[Connection]:
-    """The connections to learn from; raises BagError when they are missing or ambiguous."""
-    chosen: list[Connection] = []
+def _choose(
+    survey: Survey, recording: Recording, namespace: str | None, rejected: Counter[str]
+) -> set[Channel]:
+    """The channels to learn from; raises BagError when they are missing or ambiguous."""
+    path, chosen = recording.path, set()
+    other: list[Channel] = []
     for name, kind in LEARNING_TOPICS.items():
+        only = None if namespace is None else f"/{namespace.strip('/')}/{name}".replace("//", "/")
         fitting = [
             c
-            for c in connections
+            for c in survey.counts
             if c.topic.rsplit("/", 1)[-1] == name
-            and c.msgtype == kind
-            and (
-                namespace is None or c.topic == f"/{namespace.strip('/')}/{name}".replace("//", "/")
-            )
+            and c.kind == kind
+            and (only is None or c.topic == only)
         ]
         if len({c.topic for c in fitting}) > 1:
             raise BagError(
-                f"{path} holds several robots: {', '.join(sorted(c.topic for c in fitting))}; "
+                f"{path} holds several robots: {', '.join(sorted({c.topic for c in fitting}))}; "
                 "choose one by its namespace"
             )
-        chosen += fitting
-    missing = [n for n in LEARNING_TOPICS if not any(c.topic.endswith(n) for c in chosen)]
-    if missing:
-        wanted = ", ".join(f"{n} ({LEARNING_TOPICS[n]})" for n in LEARNING_TOPICS)
-        found = ", ".join(sorted(f"{c.topic} ({c.msgtype})" for c in connections)) or "none"
-        where = f" in namespace {namespace}" if namespace else ""
-        raise BagError(f"{path} lacks {', '.join(missing)}{where}: wanted {wanted}; found {found}")
-    store = typestore()
-    for connection in chosen:
-        if connection.digest and connection.digest != store.hash_rihs01(connection.msgtype):
+        if not fitting:
+            found = ", ".join(sorted(f"{c.topic} ({c.kind})" for c in survey.counts)) or "none"
+            where = f" in namespace {namespace}" if namespace else ""
+            wanted = ", ".join(f"{n} ({k})" for n, k in LEARNING_TOPICS.items())
+            raise BagError(f"{path} lacks {name}{where}: wanted {wanted}; found {found}")
+        current = [c for c in fitting if _is_current(c, recording)]
+        old = [c for c in fitting if c not in current]
+        if not current:
             raise BagError(
-                f"{path}: {connection.topic} was recorded with another version of "
-                f"{connection.msgtype}; replay it with the version that recorded it"
+                f"{path}: {old[0].topic} was recorded with another version of {kind}; "
+                "learn from it with the version that recorded it"
             )
+        chosen |= set(current)
+        other += old
+    for channel in other:
+        rejected[f"{channel.kind.rsplit('/', 1)[-1]} in another version"] += survey.counts[channel]
     return chosen
 
 
-def _messages(
-    readers: list[Reader | McapReader],
-    chosen: list[list[Connection]],
-    report: BagReport,
+def _is_current(channel: Channel, recording: Recording) -> bool:
+    if channel.definition:
+        return same_definition(channel.kind, channel.schema_encoding, channel.definition)
+    digest = recording.metadata.digests.get(channel.topic)
+    return not digest or digest == typestore().hash_rihs01(channel.kind)
+
+
+def _of_contract(
+    path: Path | str,
+    found: dict[str, _ByStamp[_Observed]],
+    contract: str | None,
     rejected: Counter[str],
-) -> Iterator[tuple[str, str, bytes]]:
-    for reader, connections in zip(readers, chosen, strict=True):
-        if isinstance(reader, McapReader) and not reader.chunks:
-            # Without an index McapReader.messages insists on log-time order; we sort anyway.
-            messages = reader.messages_scan(connections)
+) -> tuple[str, _ByStamp[_Observed]]:
+    """The observations made for ``contract``, by default that of the most of them."""
+    if contract is None:
+        contract = max(found, key=lambda name: (len(found[name].stamps()), name), default="")
+    if found and contract not in found:
+        raise BagError(
+            f"{path} was recorded with another model contract: wanted {contract}, found "
+            f"{', '.join(sorted(found)[:3])}; use a model with that contract"
+        )
+    chosen = found.get(contract) or _ByStamp("observation", rejected)
+    for name in sorted(set(found) - {contract}):
+        for stamp_ns in found[name].stamps():
+            chosen.refuse(stamp_ns, "observation of another contract")
+    return contract, chosen
+
+
+def _of_layout(
+    found: list[_Observed], layout: tuple[int, int] | None, observations: _ByStamp[Any]
+) -> list[_Observed]:
+    """Those with the right sizes and numbers that something can be learned from."""
+    sizes = [(len(seen.proprio), len(seen.scan)) for seen in found]
+    layout = layout or _most(sizes)
+    kept = []
+    for size, seen in zip(sizes, found, strict=True):
+        values = (seen.proprio, seen.scan, seen.command)
+        if size != layout:
+            observations.refuse(seen.stamp_ns, "observation of another layout")
+        elif not all(np.isfinite(v).all() for v in values):
+            observations.refuse(seen.stamp_ns, "observation not finite")
+        elif any(np.abs(v).max(initial=0) > _ABSURD for v in values):
+            observations.refuse(seen.stamp_ns, "observation with absurd values")
         else:
-            messages = reader.messages(connections)
-        try:
-            for connection, _, data in messages:
-                yield connection.topic, connection.msgtype, data
-        except Exception:
-            # Damage inside a chunk; what was read up to here stands.
-            report.recovered = True
-            rejected["rest of a file, damaged"] += 1
-        finally:
-            reader.close()
+            kept.append(seen)
+    return kept
+
+
+def _of_one_clock(
+    observations: list[_Observed],
+    steps: list[AppliedStep],
+    refused_observations: _ByStamp[Any],
+    refused_steps: _ByStamp[Any],
+) -> tuple[list[_Observed], list[AppliedStep]]:
+    """Without those whose stamps cannot be meant: not positive, or days from most others."""
+    acting = [step for step in steps if step.mode == Mode.ACTIVE]
+    stamps = sorted(s for s in [i.stamp_ns for i in (*observations, *acting)] if s > 0)
+    middle = stamps[len(stamps) // 2] if stamps else 0
+
+    def problem(stamp_ns: int) -> str | None:
+        if stamp_ns <= 0:
+            return _NO_STAMP[0]
+        if abs(stamp_ns - middle) > _FAR_NS:
+            return _NO_STAMP[1]
+        return None
+
+    kept, kept_steps = [], []
+    for seen in observations:
+        reason = problem(seen.stamp_ns)
+        if reason is None:
+            kept.append(seen)
+        else:
+            refused_observations.refuse(seen.stamp_ns, reason)
+    for step in steps:
+        reason = problem(step.stamp_ns) if step.mode == Mode.ACTIVE else None
+        if reason is None and not np.isfinite(step.action).all():
+            reason = "applied command not finite"
+        elif reason is None and np.abs(step.action).max(initial=0) > _ABSURD:
+            reason = "applied command with absurd values"
+        if reason is None:
+            kept_steps.append(step)
+        else:
+            refused_steps.refuse(step.stamp_ns, reason)
+    return kept, kept_steps
+
+
+def _most(values: Iterable[T]) -> T | None:
+    """The most frequent value; of equally frequent ones the greatest, so that order is nothing."""
+    counts = Counter(values)
+    return max(counts, key=lambda value: (counts[value], value)) if counts else None  # type: ignore[arg-type,operator]
+
+
+# ---------------------------------------------------------------------- pairing
+
+
+def _pair(
+    observations: list[_Observed], applied: list[AppliedStep], robot: RobotSpec, contract: str
+) -> tuple[list[Episode], dict[str, int]]:
+    dt_ns = round(robot.control_dt * _NS)
+    recorder = EpisodeRecorder(dt_ns, contract=contract, tolerance_ns=_TOLERANCE_NS)
+    waiting = iter(observations)
+    seen = next(waiting, None)
+    for step in applied:
+        # An observation may be stamped slightly after the step it belongs to.
+        while seen is not None and seen.stamp_ns <= step.stamp_ns + dt_ns:
+            recorder.observe(seen.stamp_ns, seen.sequence, seen.proprio, seen.scan, seen.command)
+            seen = next(waiting, None)
+        recorder.apply(step)
+    recorder.close("end of recording")
+    return join(recorder.take_segments(), dt_ns), recorder.status().reasons
+
+
+def _losses(
+    steps: list[AppliedStep],
+    episodes: list[Episode],
+    short: dict[int, str],
+    observations: dict[int, str],
+    applied: dict[int, str],
+    dt: float,
+) -> dict[str, float]:
+    """Seconds in which the robot acted and that are not in ``episodes``, by reason."""
+    dt_ns = round(dt * _NS)
+    lost: Counter[str] = Counter()
+    kept = {int(stamp_ns) for episode in episodes for stamp_ns in episode.stamp_ns}
+    near = sorted(observations)
+    acting = {step.stamp_ns: step.mode == Mode.ACTIVE for step in steps}
+    # Those whose stamps cannot be meant leave a gap, which is counted as such.
+    plausible = {s: why for s, why in applied.items() if why not in _NO_STAMP}
+    for stamp_ns, active in acting.items():
+        if active and stamp_ns not in kept:
+            at = bisect_left(near, stamp_ns - _TOLERANCE_NS)
+            refused = at < len(near) and near[at] <= stamp_ns + _TOLERANCE_NS
+            why = observations[near[at]] if refused else "observation missing"
+            lost[short.get(stamp_ns, why)] += 1
+    lost.update(plausible.values())
+    timeline = sorted({**dict.fromkeys(plausible, True), **acting}.items())
+    for (earlier, was), (later, is_) in itertools.pairwise(timeline):
+        pause = later - earlier
+        if was and is_ and 3 * dt_ns < 2 * pause <= 2 * _PAUSE_NS:
+            lost["applied command missing"] += round(pause / dt_ns) - 1
+    return {why: round(count * dt, 6) for why, count in lost.items() if count}
+
+
+# ---------------------------------------------------------------------- messages
 
 
 def _stamp_ns(message: Any) -> int:
     stamp = message.header.stamp
     return int(stamp.sec) * _NS + int(stamp.nanosec)
+
+
+def _observed(message: Any) -> _Observed:
+    return _Observed(
+        _stamp_ns(message),
+        int(message.sequence),
+        np.array(message.proprioception, np.float32),
+        np.array(message.exteroception, np.float32),
+        np.array(message.command, np.float32),
+    )
 
 
 def _applied_step(message: Any, robot: RobotSpec) -> AppliedStep | str:

@@ -164,6 +164,29 @@ def concatenate(segments: list[Episode]) -> Episode:
     return Episode(**arrays, episode=segments[0].episode, contract=segments[0].contract)
 
 
+def unseen(episodes: Iterable[Episode], seen: set[bytes]) -> list[Episode]:
+    """The stretches of ``episodes`` whose rows are not in ``seen``; adds their rows to it.
+
+    The same data met twice, as in a recording and in what was recovered of it, would otherwise be
+    learned from and held out at once.
+    """
+    result: list[Episode] = []
+    for episode in episodes:
+        rows = [
+            hashlib.blake2b(
+                stamp.tobytes() + proprio.tobytes() + action.tobytes(), digest_size=16
+            ).digest()
+            for stamp, proprio, action in zip(
+                episode.stamp_ns, episode.proprio, episode.action, strict=True
+            )
+        ]
+        new = np.array([row not in seen for row in rows], bool)
+        seen.update(rows)
+        edges = np.flatnonzero(np.diff(np.concatenate([[False], new, [False]]).astype(int)))
+        result += [episode[a:b] for a, b in zip(edges[::2], edges[1::2], strict=True)]
+    return result
+
+
 def data_hash(episodes: Iterable[Episode]) -> str:
     """sha256 over every array of every episode in order: the identity of a data set."""
     digest = hashlib.sha256()
