@@ -104,6 +104,19 @@ def test_the_last_phase_trains_the_policy_head_alone(
     assert all(name.startswith("policy.") for name in changed)
 
 
+def test_a_fixed_encoder_stays_as_it_was_and_the_rest_goes_on(
+    config: PretrainConfig, tmp_path: Path
+) -> None:
+    first = pretrain(config)
+    again = replace(config, output=str(tmp_path / "again"), start=str(first), fixed_encoder=True)
+    before, after = (load_artefact(path).model.state_dict() for path in (first, pretrain(again)))
+    for name, tensor in after.items():
+        same = torch.equal(tensor, before[name])
+        assert same == name.startswith(("encoder.", "scaler.")), name
+    with pytest.raises(ConfigError, match="--start"):
+        replace(config, fixed_encoder=True)
+
+
 @pytest.mark.parametrize("step", [24, 38], ids=["in the first phase", "in the policy phase"])
 def test_an_interrupted_training_ends_like_an_uninterrupted_one(
     config: PretrainConfig, tmp_path: Path, step: int

@@ -77,6 +77,7 @@ class PretrainConfig:
     #: times the learning rate. Dynamics as slow as the rest stay blind to actions for hours; an
     #: encoder as fast as they are shrinks its latents instead of having them predicted.
     dynamics_rate: float = 8.0
+    fixed_encoder: bool = False  #: for a last training of all that reads latents, with ``start``
     final_rate: float = 0.03
     weight_decay: float = 1e-4
     warmup_steps: int = 300
@@ -128,6 +129,8 @@ class PretrainConfig:
             value = getattr(self, name)
             if not low <= value <= high:
                 raise ConfigError(f"{name} is {value}, allowed are {low:g} to {high:g}")
+        if self.fixed_encoder and self.start is None:
+            raise ConfigError("fixed_encoder needs an encoder: name a model with --start")
         if self.steps is not None and self.steps < 1:
             raise ConfigError(f"steps is {self.steps}, allowed are 1 and more")
 
@@ -330,8 +333,10 @@ class Trainer:
     def _begin(self, phase: str) -> None:
         self.phase, self.phase_step = phase, 0
         self.phase_begin = self._progress() if phase == "policy" else 0.0
+        self.model.encoder.requires_grad_(not self.config.fixed_encoder)
         fast = {id(parameter) for parameter in self.model.dynamics_parameters()}
-        trained = list((self.model.policy if phase == "policy" else self.model).parameters())
+        whole = self.model.policy if phase == "policy" else self.model
+        trained = [parameter for parameter in whole.parameters() if parameter.requires_grad]
         parts = [
             (1.0, [parameter for parameter in trained if id(parameter) not in fast]),
             (self.config.dynamics_rate, [p for p in trained if id(p) in fast]),
@@ -593,6 +598,7 @@ _OPTIONS = {
     "dynamics_layers": "decoder layers of the dynamics",
     "policy_layers": "decoder layers of the policy prior",
     "ff_factor": "width of feed-forward layers in units of the latent",
+    "fixed_encoder": "keep the encoder of --start as it is",
     "reactive_width": "first hidden layer of the reactive policy, 0 for none",
     "residual_dynamics": "predict changes of the present latent",
     "checkpoint_every": "steps between checkpoints",
