@@ -15,8 +15,14 @@ from hypothesis import strategies as st
 
 from simdist.errors import ConfigError
 from simdist.planning import PlanningError
-from simdist.planning.backends import choose, registry
-from simdist.planning.backends.native import KernelUnavailable, NativeBackend, library
+from simdist.planning.backends import choose, registry, threads
+from simdist.planning.backends.native import (
+    KernelUnavailable,
+    NativeBackend,
+    check,
+    library,
+    weights,
+)
 from simdist.planning.backends.torch_backend import TorchBackend
 from simdist.world_model import WorldModel, WorldModelConfig
 from simdist.world_model.network import ReactivePolicy
@@ -357,10 +363,83 @@ def test_a_kernel_of_another_version_is_refused(monkeypatch: pytest.MonkeyPatch)
         library.Library(kind, library.library_path(kind))
 
 
-def test_more_threads_than_processors_are_refused() -> None:
-    for threads in (0, 100_000):
-        with pytest.raises(ConfigError, match=f"planner threads = {threads}: must be from 1 to"):
-            NativeBackend(random_model(SMALL, 0), DISCOUNT, threads)
+def test_more_threads_than_processors_are_cut_to_them_and_logged_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    threads._say_once.cache_clear()
+    model, inputs = random_model(SMALL, 0), random_inputs(SMALL, 1, 0)
+    actions = random_actions(SMALL, 1, 9, 0)
+    with caplog.at_level(logging.WARNING):
+        many = [NativeBackend(model, DISCOUNT, 100_000).prepare(*inputs) for _ in range(2)]
+    count = threads.processors()
+    said = f"may use {count} processors, planning with {count} threads"
+    assert [said in record.message for record in caplog.records] == [True]
+    one = NativeBackend(model, DISCOUNT, 1).prepare(*inputs)
+    assert torch.equal(many[0].returns(actions), one.returns(actions))
+
+
+def test_less_than_one_thread_is_refused() -> None:
+    with pytest.raises(ConfigError, match="planner threads = 0: must be at least 1"):
+        NativeBackend(random_model(SMALL, 0), DISCOUNT, 0)
+
+
+# --- the check before it is used ----------------------------------------------------------------
+
+
+def spoil(monkeypatch: pytest.MonkeyPatch, index: int, factor: float = 1.1) -> None:
+    """Have the kernel read one weight wrong."""
+
+    def wrong(model: WorldModel, discounts: torch.Tensor) -> weights.Floats:
+        array = weights.weights(model, discounts).copy()
+        array[index] *= factor
+        return array
+
+    monkeypatch.setattr("simdist.planning.backends.native.backend.weights", wrong)
+    registry._say_once.cache_clear()
+
+
+def test_a_kernel_that_computes_something_else_is_not_planned_with(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = random_model(SMALL, 0)
+    spoil(monkeypatch, index=SMALL.action_dim)  # standard deviation of the first action
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(choose("auto")(model, DISCOUNT), TorchBackend)
+    assert [record.message.count("returns differ from PyTorch's") for record in caplog.records] == [
+        1
+    ]
+    with pytest.raises(ConfigError, match=r"returns differ from PyTorch's by .* of their size"):
+        choose("native")(model, DISCOUNT)
+
+
+def test_a_kernel_that_is_wrong_in_closed_loop_only_is_not_planned_with(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spoil(monkeypatch, index=-1, factor=-1.0)  # bias of the reactive policy's last layer
+    model = random_model(replace(SMALL, reactive_hidden=(16,)), 0)
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(choose("auto")(model, DISCOUNT), TorchBackend)
+    assert "following the reactive policy" in caplog.text
+
+
+def test_a_model_with_weights_that_are_not_numbers_is_left_to_torch(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    model = random_model(SMALL, 0)
+    with torch.no_grad():
+        model.reward.output.bias.fill_(torch.nan)
+    registry._say_once.cache_clear()
+    with caplog.at_level(logging.WARNING):
+        assert isinstance(choose("auto")(model, DISCOUNT), TorchBackend)
+    assert "not finite" in caplog.text
+
+
+@settings(max_examples=25, deadline=None)
+@given(config=configs(), seed=st.integers(0, 2**16))
+def test_the_check_finds_nothing_wrong_with_the_kernel(config: WorldModelConfig, seed: int) -> None:
+    model = random_model(config, seed)
+    native = NativeBackend(model, DISCOUNT, 1)
+    assert check.difference(native, TorchBackend(model, DISCOUNT), model) is None
 
 
 @pytest.mark.parametrize("shape", [(1, 5, 6, 12), (1, 5, 7, 11), (2, 5, 7, 12), (5, 7, 12)])

@@ -22,6 +22,7 @@ from simdist.nodes.planner_rate import PlannerNodeConfig
 from simdist.nodes.planner_updates import PlannerUpdates
 from simdist.nodes.qos import publisher, subscription
 from simdist.planning import MppiPlanner, PlannerConfig, PlanningError
+from simdist.planning.backends.threads import usable_threads
 from simdist.planning.loop import PlanningLoop
 from simdist.planning.probe import self_test
 from simdist.planning.timing import TimingWindow
@@ -41,7 +42,7 @@ class Planner:
         self._lockstep = parameter(node, "lockstep", False, "the robot waits for every plan")
         self._config = checked(node, PlannerNodeConfig)
         planner_config = checked(node, PlannerConfig, "mppi.")
-        torch.set_num_threads(self._config.threads)
+        torch.set_num_threads(usable_threads(self._config.threads))
         self._robot = robots.get(name)
         artefact = load_artefact(paths.model_file(model), self._robot)
         self._contract = artefact.contract.hash()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
-
+from simdist.planning.backends.made_up import random_inputs
 from simdist.planning.config import PlannerConfig
 from simdist.planning.mppi import MppiPlanner
 from simdist.planning.plan import PlanningError
@@ -50,21 +48,3 @@ def planner_rate(
         return median_seconds(lambda: planner.plan(*inputs))
 
     return measure_rate(seconds_of, period, config.samples, load)
-
-
-@torch.inference_mode()
-def random_inputs(model: WorldModel, robots: int, seed: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Context, latent and command of ``robots`` random observations, distributed as the model's
-    scalers say that its training data was."""
-    sizes, draw = model.config, torch.Generator().manual_seed(seed)
-
-    def observed(quantity: str, *shape: int) -> Tensor:
-        noise = torch.randn(robots, *shape, generator=draw)
-        return model.scaler.unscale(quantity, noise)
-
-    context, latent = model.encode(
-        observed("proprio", sizes.history + 1, sizes.proprio_dim),
-        observed("scan", sizes.scan_dim),
-        observed("action", sizes.history, sizes.action_dim),
-    )
-    return context, latent, observed("command", sizes.command_dim)

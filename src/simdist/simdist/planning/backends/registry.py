@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from simdist.errors import ConfigError
 from simdist.planning.backends.base import PlanBackend
 from simdist.planning.backends.native import KernelUnavailable, NativeBackend
+from simdist.planning.backends.native.check import difference
 from simdist.planning.backends.torch_backend import TorchBackend
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def choose(name: str = "auto") -> BackendFactory:
 
 def _fastest(model: WorldModel, discount: float) -> PlanBackend:
     try:
-        return NativeBackend(model, discount)
+        return _checked(model, discount)
     except KernelUnavailable as error:
         _say_once(f"planning in plain PyTorch, which is slower: {error}")
         return TorchBackend(model, discount)
@@ -50,11 +51,19 @@ def _fastest(model: WorldModel, discount: float) -> PlanBackend:
 
 def _native(model: WorldModel, discount: float) -> PlanBackend:
     try:
-        return NativeBackend(model, discount)
+        return _checked(model, discount)
     except KernelUnavailable as error:
         raise ConfigError(
             f"planner backend 'native' is not available: {error}; 'auto' falls back to 'torch'"
         ) from None
+
+
+def _checked(model: WorldModel, discount: float) -> PlanBackend:
+    """The kernel, if it computes for ``model`` what PyTorch does; else raises KernelUnavailable."""
+    native = NativeBackend(model, discount)
+    if (reason := difference(native, TorchBackend(model, discount), model)) is not None:
+        raise KernelUnavailable(reason)
+    return native
 
 
 @functools.cache

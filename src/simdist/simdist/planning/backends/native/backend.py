@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-import os
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from simdist.errors import ConfigError
 from simdist.planning.backends.base import PlanningProblem
 from simdist.planning.backends.native.library import KernelUnavailable, Library, load
 from simdist.planning.backends.native.weights import ContextBiases, sizes, weights
+from simdist.planning.backends.threads import usable_threads
 from simdist.planning.backends.torch_backend import no_reactive_policy
 
 if TYPE_CHECKING:
@@ -49,9 +48,9 @@ def unsupported(model: WorldModel) -> str | None:
 class NativeBackend:
     """Evaluates a copy of the world model's weights in the compiled kernel.
 
-    Raises KernelUnavailable if the kernel was not built or does not take the model, and ConfigError
-    for a number of threads that this machine does not have. Without ``threads`` the kernel uses as
-    many as PyTorch does. What is shared by all samples is left to PyTorch.
+    Raises KernelUnavailable if the kernel was not built or does not take the model. Without
+    ``threads`` the kernel uses as many as PyTorch does; never more than there are processors (see
+    :func:`usable_threads`). What is shared by all samples is left to PyTorch.
     """
 
     def __init__(
@@ -61,14 +60,11 @@ class NativeBackend:
         threads: int | None = None,
         library: Library | None = None,
     ) -> None:
-        processors = os.cpu_count() or 1
-        if threads is not None and not 1 <= threads <= processors:
-            raise ConfigError(f"planner threads = {threads}: must be from 1 to {processors}")
         self._library = library or load()
         if reason := unsupported(model):
             raise KernelUnavailable(reason)
         self._model = model.eval()
-        self._threads = threads
+        self._threads = None if threads is None else usable_threads(threads)
         self._kernel = _Kernel(self._library, model, discount)
 
     @property
@@ -82,7 +78,7 @@ class NativeBackend:
 
     @torch.inference_mode()
     def prepare(self, context: Tensor, latent: Tensor, command: Tensor) -> PlanningProblem:
-        threads = self._threads or torch.get_num_threads()
+        threads = self._threads or usable_threads(torch.get_num_threads())
         return _NativeProblem(self._kernel, self._model, threads, context, latent, command)
 
 
