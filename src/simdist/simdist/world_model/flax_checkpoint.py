@@ -144,7 +144,9 @@ def observation_layout(config: Mapping[str, Any], network: WorldModelConfig) -> 
         )
     fields = tuple(
         ObservationField(
-            _FIELDS.get(field["name"], field["name"]), int(field["dim"]), float(field["noise"])
+            str(_FIELDS.get(field["name"], field["name"])),
+            int(field["dim"]),
+            float(field["noise"]),
         )
         for field in config["system"]["proprio_obs"]["types"]
     )

@@ -8,6 +8,7 @@ flax parameters under their dotted paths with a ``.json`` of the same name that 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -81,7 +82,7 @@ def _read_orbax(directory: Path, step: int | None) -> Checkpoint:
         raise ArtefactError(f"{directory} does not hold {wanted}; steps: {steps or 'none'}")
     chosen = steps[-1] if step is None else step
     try:
-        import orbax.checkpoint as orbax
+        orbax = importlib.import_module("orbax.checkpoint")
     except ImportError as error:
         raise ArtefactError(
             f"{directory} is an Orbax checkpoint, and the package to read it is not installed "
