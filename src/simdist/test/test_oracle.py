@@ -79,6 +79,45 @@ def test_what_is_imagined_of_the_bare_expert_then_happens(policy, world):
     np.testing.assert_allclose(happened[7:], imagined["joints"], atol=0.08)
 
 
+def test_what_imagined_robots_see_is_then_seen(policy):
+    ramp = parse_world("ramp", {"course": [{"length": 0.3}, {"length": 9.0, "slope": 12.0}]})
+    sights, seen = [], []
+
+    def look(simulation, observation) -> None:
+        planner = OraclePlanner(policy, ROBOT, ramp, LAYOUT, TINY, seed=0)
+        planner.imagine(simulation, observation, np.zeros((TINY.samples, 5, 12)), sights.append)
+
+    trial = Trial(ROBOT, ramp, LAYOUT, TrialConfig(0.5, seed=3, seconds=0.92))
+    trial.run(Watched(policy, 40, look), lambda observation, _: seen.append(observation))
+    assert len(sights) == 5
+    pose = np.r_[LAYOUT.slices()["projected_gravity"], LAYOUT.slices()["joint_pos"]]
+    for sight, observation in zip(sights, seen[41:46], strict=True):
+        assert sight.standing.all()
+        np.testing.assert_allclose(sight.scan[0], observation.scan, atol=0.012)
+        np.testing.assert_allclose(
+            sight.proprioception[0, pose], observation.proprioception[pose], atol=0.08
+        )
+        clock = LAYOUT.slices()["gait_phase"]
+        np.testing.assert_allclose(
+            sight.proprioception[0, clock], observation.proprioception[clock], atol=1e-6
+        )
+    assert np.ptp(seen[45].scan) > 0.05, "the ramp is to be seen"
+
+
+def test_a_fall_is_seen_when_it_happens(policy):
+    sights = []
+
+    def look(simulation, observation) -> None:
+        planner = OraclePlanner(policy, ROBOT, FLAT, LAYOUT, TINY, seed=0)
+        residuals = np.zeros((TINY.samples, 5, 12))
+        simulation.data.qpos[2] = 0.1
+        planner.imagine(simulation, observation, residuals, sights.append)
+        simulation.data.qpos[2] = 0.3
+
+    walk(policy, FLAT, 5, look, seconds=0.3)
+    assert [sight.standing.any() for sight in sights] == [False] * 5
+
+
 def test_a_plan_beats_the_bare_expert_in_its_own_model(policy):
     gains = []
 

@@ -8,6 +8,7 @@ same search finds nothing (measured).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,7 +24,7 @@ from simdist.simulation.robot_model import BATCH_SOLVER
 from simdist.simulation.robot_simulation import RobotSimulation
 from simdist.simulation.world import WorldSpec
 from simdist.tasks import LocomotionTask
-from simdist.types import ActionChunk, Array
+from simdist.types import ActionChunk, Array, Flags
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,16 @@ class OraclePlan:
     returns: Array
 
 
+@dataclass(frozen=True)
+class Sight:
+    """What N imagined robots see after a step: proprioception ``(N, P)`` and height scan
+    ``(N, S)``, free of noise; and which of them ``(N,)`` have not fallen so far."""
+
+    proprioception: np.ndarray
+    scan: np.ndarray
+    standing: Flags
+
+
 def knot_basis(horizon: int, knot_steps: int) -> Array:
     """Weights ``(T, knots)`` that interpolate linearly between knots ``knot_steps`` apart."""
     position = np.arange(horizon) / knot_steps
@@ -77,6 +88,7 @@ class OraclePlanner:
         # robot stumbles where the real one walks; more cost nothing measurable.
         self.imagination = Imagination(robot, world, BATCH_SOLVER, config.samples)
         self._task, self._builder = LocomotionTask(robot), ObservationBuilder(layout, robot)
+        self._scan, self._points = layout.scan, layout.scan.points()
         self._period = layout.gait_period
         self._basis = knot_basis(config.horizon, config.knot_steps)
         self._rng = np.random.default_rng(seed)
@@ -99,8 +111,7 @@ class OraclePlanner:
     ) -> OraclePlan:
         """The mean of the best residuals among samples around ``mean (T, n)`` and around none."""
         config, count = self.config, self.config.samples
-        knots = self._rng.standard_normal((count, self._basis.shape[1], self.robot.joint_count))
-        noise = np.einsum("tk,nkj->ntj", self._basis, knots)
+        noise = self.deviations(self._rng, count)
         residuals = mean + config.std * noise
         timid = round(config.timid_fraction * count)
         residuals[:timid] = config.timid_std * noise[:timid]
@@ -116,11 +127,24 @@ class OraclePlanner:
             returns=returns,
         )
 
+    def deviations(self, rng: np.random.Generator, count: int) -> Array:
+        """Random residuals ``(count, T, n)`` as plans are sampled, of standard deviation 1 at
+        their knots."""
+        knots = rng.standard_normal((count, self._basis.shape[1], self.robot.joint_count))
+        return np.einsum("tk,nkj->ntj", self._basis, knots)
+
     def imagine(
-        self, simulation: RobotSimulation, observation: Observation, residuals: Array
+        self,
+        simulation: RobotSimulation,
+        observation: Observation,
+        residuals: Array,
+        on_step: Callable[[Sight], None] | None = None,
     ) -> tuple[Array, Array]:
         """Returns ``(N,)`` and actions ``(N, T, n)`` of following the expert plus ``residuals
-        (N, T, n)`` from the present; a fall ends all reward, and the critic judges the end."""
+        (N, T, n)`` from the present; a fall ends all reward, and the critic judges the end.
+
+        ``on_step`` is shown what the robots see after each step.
+        """
         config, world, task = self.config, self.imagination, self._task
         count, horizon = residuals.shape[:2]
         seconds = observation.stamp_ns * 1e-9
@@ -129,9 +153,10 @@ class OraclePlanner:
         returns, alive = np.zeros(count), np.ones(count, bool)
         actions = np.empty(residuals.shape)
         world.begin(simulation)
-        inputs = self._inputs(seconds, command, action)
+        seen = self._proprioception(seconds)
         for step in range(horizon):
             previous, velocity = action, world.joint_velocity.copy()
+            inputs = np.concatenate([seen, command, action], 1).astype(np.float32)
             chosen = self.policy.act(torch.from_numpy(inputs)).numpy() + residuals[:, step]
             action = np.clip(chosen, -ACTION_LIMIT, ACTION_LIMIT)
             actions[:, step] = action
@@ -148,24 +173,26 @@ class OraclePlanner:
             )
             alive &= ~fallen(task, world)
             returns += config.discount**step * np.where(alive, task.reward(terms), 0.0)
-            inputs = self._inputs(seconds, command, action)
-        judged = np.concatenate([inputs, privileged_inputs(world)], 1).astype(np.float32)
-        value = self.policy.value(torch.from_numpy(judged)).numpy()
+            seen = self._proprioception(seconds)
+            if on_step is not None:
+                scan = world.height_scan(self._points, self._scan.offset)
+                on_step(Sight(seen, scan, alive.copy()))
+        judged = np.concatenate([seen, command, action, privileged_inputs(world)], 1)
+        value = self.policy.value(torch.from_numpy(judged.astype(np.float32))).numpy()
         returns += config.discount**horizon * np.where(alive, np.maximum(value, 0.0), 0.0)
         return returns, actions
 
-    def _inputs(self, seconds: float, command: Array, action: Array) -> np.ndarray:
-        """What the expert sees ``(N, policy)``, float32."""
+    def _proprioception(self, seconds: float) -> Array:
+        """Of all imagined robots ``(N, P)``, at ``seconds`` on the gait clock."""
         world = self.imagination
-        proprioception = self._builder.proprioception(
+        return self._builder.proprioception(
             linear_velocity=world.linear_velocity,
             angular_velocity=world.angular_velocity,
             orientation=world.orientation,
             joint_position=world.joint_position,
             joint_velocity=world.joint_velocity,
-            seconds=np.full(len(command), seconds),
+            seconds=np.full(world.count, seconds),
         )
-        return np.concatenate([proprioception, command, action], 1).astype(np.float32)
 
 
 class OracleDriver:

@@ -91,9 +91,22 @@ class _TorchProblem:
         commands, robots = self._commands, self._latent.shape[0]
         if robots > 1:
             commands = commands.repeat_interleave(sequences.shape[0] // robots, 0)
-        rewards = self._model.reward(self._latent, latents, sequences, commands)
-        value = self._model.value.last(latents, commands)
-        return rewards @ self._discounts[:-1] + self._discounts[-1] * value
+        return score(self._model, self._discounts, self._latent, latents, sequences, commands)
+
+
+def score(
+    model: WorldModel,
+    discounts: torch.Tensor,
+    latent: torch.Tensor,
+    latents: torch.Tensor,
+    actions: torch.Tensor,
+    commands: torch.Tensor,
+) -> torch.Tensor:
+    """Returns ``(N,)`` that the heads of ``model`` read out of ``latents (N, T, D)``, reached from
+    ``latent (B, D)`` by ``actions (N, T, A)`` under ``commands (N or 1, T, C)``, with
+    ``discounts (T + 1,)``: those of the rewards, and that of the final value."""
+    rewards = model.reward(latent, latents, actions, commands)
+    return rewards @ discounts[:-1] + discounts[-1] * model.value.last(latents, commands)
 
 
 def no_reactive_policy() -> PlanningError:
