@@ -25,6 +25,7 @@ COMMANDS = {
         "simdist.evaluation.foresight",
         "predicted and true feet in a slip, of two models",
     ),
+    "diagnose": ("simdist.evaluation.diagnose", "can a model rank plans? compared with MuJoCo"),
     "weaken": ("simdist.evaluation.baselines.weaken", "a worse model, to show that methods learn"),
     "import-checkpoint": (
         "simdist.world_model.import_checkpoint",
