@@ -27,6 +27,7 @@ COMMANDS = {
     ),
     "diagnose": ("simdist.evaluation.diagnose", "can a model rank plans? compared with MuJoCo"),
     "weaken": ("simdist.evaluation.baselines.weaken", "a worse model, to show that methods learn"),
+    "bench": ("simdist.bench.command", "what planning costs on this machine"),
     "import-checkpoint": (
         "simdist.world_model.import_checkpoint",
         "make an artefact of a world model of the SimDist authors",

@@ -26,6 +26,11 @@ class TimingWindow:
     def add(self, seconds: float) -> None:
         self._seconds.append(seconds)
 
+    @property
+    def count(self) -> int:
+        """Durations in the window."""
+        return len(self._seconds)
+
     def percentile(self, percent: float) -> float:
         """In seconds; zero before the first duration."""
         return float(np.percentile(self._seconds, percent)) if self._seconds else 0.0
