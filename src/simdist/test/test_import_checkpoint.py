@@ -19,11 +19,15 @@ from torch import Tensor
 
 from simdist import cli, robots
 from simdist.errors import ArtefactError, ContractError
+from simdist.evaluation.drivers import driver_factory
+from simdist.evaluation.trials import Trial, TrialConfig
 from simdist.observation.spec import legged_observation
+from simdist.planning import PlannerConfig
 from simdist.planning.backends.native import KernelUnavailable, NativeBackend
 from simdist.planning.backends.native.check import difference
 from simdist.planning.backends.torch_backend import TorchBackend
-from simdist.world_model import WorldModel, WorldModelConfig, load_artefact
+from simdist.simulation.world import load_world
+from simdist.world_model import Artefact, WorldModel, WorldModelConfig, load_artefact
 from simdist.world_model.flax_checkpoint import (
     image_order,
     network_config,
@@ -380,13 +384,19 @@ REFERENCE = next(
 )
 
 
-@pytest.mark.skipif(REFERENCE is None, reason="the authors' Go2 weights are not at hand")
-def test_the_authors_go2_network_gives_their_outputs(tmp_path: Path) -> None:
-    assert REFERENCE is not None
-    out = tmp_path / "go2.safetensors"
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Artefact:
+    if REFERENCE is None:
+        pytest.skip("the authors' Go2 weights are not at hand")
+    out = tmp_path_factory.mktemp("imported") / "go2.safetensors"
     source = str(REFERENCE / "go2_world_model.safetensors")
     assert cli.main(["import-checkpoint", source, "--robot", "go2", "--out", str(out)]) == 0
-    model = load_artefact(out, GO2).model
+    return load_artefact(out, GO2)
+
+
+def test_the_authors_go2_network_gives_their_outputs(imported: Artefact) -> None:
+    assert REFERENCE is not None
+    model = imported.model
     recorded = np.load(REFERENCE / "go2_world_model_io.npz")
     data = {name: torch.from_numpy(recorded[name]) for name in recorded.files}
     actions, commands = data["in_fut_acts"], data["in_fut_cmds"]
@@ -408,3 +418,13 @@ def test_the_authors_go2_network_gives_their_outputs(tmp_path: Path) -> None:
     except KernelUnavailable as reason:
         pytest.skip(f"outputs agree; no kernel to compare with: {reason}")
     assert difference(native, TorchBackend(model, 0.99), model) is None
+
+
+@pytest.mark.parametrize("method", ["prior", "planner"])
+def test_the_authors_go2_network_walks_in_mujoco(imported: Artefact, method: str) -> None:
+    config = TrialConfig(speed=0.6, seed=0, seconds=3.0, plan_every=2)
+    trial = Trial(GO2, load_world("flat"), imported.contract.observation, config)
+    driver = driver_factory(method, imported, GO2, PlannerConfig(samples=128))(0)
+    result = trial.run(driver)
+    assert result.reason == ""
+    assert result.progress > 1.0
