@@ -55,6 +55,7 @@ class BagReport:
     seconds: float = 0.0  #: of an acting robot that can be learned from
     lost: dict[str, float] = field(default_factory=dict)  #: s of an acting robot lost, by reason
     rejected: dict[str, int] = field(default_factory=dict)  #: messages, by reason
+    repeated: dict[str, int] = field(default_factory=dict)  #: messages met again, which is no harm
     breaks: dict[str, int] = field(default_factory=dict)  #: ends of runs and lost steps, by reason
     recovered: bool = False  #: the recording was torn or damaged; what is complete was read
     lost_bytes: int = 0  #: at the torn end
@@ -78,7 +79,8 @@ class BagReport:
         if self.lost:
             listed = ", ".join(f"{s:.2f} s {why}" for why, s in sorted(self.lost.items()))
             text.append(f"lost: {self.seconds_lost:.2f} s of an acting robot ({listed})")
-        for title, counts in (("rejected", self.rejected), ("breaks", self.breaks)):
+        counted = {"rejected": self.rejected, "repeated": self.repeated, "breaks": self.breaks}
+        for title, counts in counted.items():
             if counts:
                 text.append(f"{title}: {problems_text(Counter(counts))}")
         if self.recovered:
@@ -114,12 +116,13 @@ class _ByStamp(Generic[T]):
         self._what, self._rejected = what, rejected
         self._items: dict[int, dict[bytes, T]] = {}
         self.refused: dict[int, str] = {}  #: stamp -> why
+        self.repeated = 0
 
     def add(self, stamp_ns: int, data: bytes, item: T) -> None:
         same = self._items.setdefault(stamp_ns, {})
         digest = hashlib.sha256(data).digest()
         if digest in same:
-            self._rejected[f"{self._what} repeated"] += 1
+            self.repeated += 1
         same[digest] = item
 
     def refuse(self, stamp_ns: int, reason: str, count: int = 1) -> None:
@@ -211,6 +214,8 @@ def read_episodes(
     short = {int(s) for e in episodes if len(e) < min_steps for s in e.stamp_ns}
     report.breaks = breaks
     report.rejected = {why: count for why, count in rejected.items() if count}
+    repeats = {"observation": observations.repeated, "applied command": applied.repeated}
+    report.repeated = {what: count for what, count in repeats.items() if count}
     report.kept(long, robot.control_dt)
     why = {stamp_ns: f"in runs shorter than {min_steps} steps" for stamp_ns in short}
     report.lost = _losses(steps, long, why, observations.refused, {**applied.refused, **foreign},

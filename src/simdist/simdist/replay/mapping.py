@@ -169,8 +169,9 @@ def load_mapping(path: Path) -> BagMapping:
     try:
         if path.stat().st_size > _MAX_SIZE:
             raise ConfigError(f"{path} is larger than {_MAX_SIZE >> 20} MB: not a mapping file")
-        data = yaml.safe_load(path.read_text("utf8"))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        # The parser of libyaml bounds the depth of nesting.
+        data = yaml.load(path.read_text("utf8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except (OSError, UnicodeDecodeError, RecursionError, yaml.YAMLError) as error:
         raise ConfigError(f"cannot read the mapping file {path}: {error}") from error
     return parse_mapping(data, str(path))
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import struct
 import sys
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -176,13 +177,13 @@ class McapFile:
                 return
             if opcode not in _KNOWN or after > size:
                 # Damage in the middle: the index, if there is one, tells where to go on.
-                onward = next((offset for offset in later_chunks if offset > at), None)
-                if onward is None:
+                index = bisect_right(later_chunks, at)
+                if index == len(later_chunks):
                     found.lost_bytes = size - at
                     self._look_at_torn(file, opcode, start, found)
                     return
                 found.problems["damaged stretch of the file"] += 1
-                at = onward
+                at = later_chunks[index]
                 continue
             yield opcode, start, length
             at = after

@@ -73,7 +73,9 @@ class Loss:
                 f"that breaks off ({self.bytes} bytes)"
             )
         else:
-            text = f"lost: unknown; {self.bytes} bytes break off at the end"
+            text = "lost: not known"
+            if self.bytes:
+                text += f"; {self.bytes} bytes break off at the end"
         lines = [text]
         if not self.exact:
             lines.append(
