@@ -10,7 +10,7 @@ from simdist.adaptation.gate import AcceptanceGate
 from simdist.adaptation.update import ModelUpdate, RunningModel, pack_update
 from simdist.errors import BagError, ConfigError
 from simdist.ranges import Checked, bounded
-from simdist.replay import Episode, ReplayBuffer
+from simdist.replay import Episode, GroupStore, ReplayBuffer
 
 
 @dataclass(frozen=True)
@@ -65,6 +65,7 @@ class AdaptationSession:
         gate: AcceptanceGate,
         config: SessionConfig,
         control_dt: float,
+        store: GroupStore | None = None,
     ) -> None:
         self.config = config
         self.state = State.WAITING
@@ -80,6 +81,7 @@ class AdaptationSession:
             capacity_steps=round(config.capacity_seconds / control_dt),
             group_steps=round(config.group_seconds / control_dt),
             contract=base.contract,
+            store=store,
         )
         self._dt = control_dt
         self._new_seconds = 0.0
@@ -93,6 +95,15 @@ class AdaptationSession:
     @property
     def seconds_of_data(self) -> float:
         return len(self._buffer) * self._dt
+
+    @property
+    def restored_seconds(self) -> float:
+        """Robot data that an earlier process had stored."""
+        return self._buffer.statistics().restored_steps * self._dt
+
+    def save(self) -> None:
+        """Store robot data that is not on disk yet, if there is a store."""
+        self._buffer.save()
 
     def add(self, segment: Episode) -> str | None:
         """Take in robot data; what is wrong with it, or None."""

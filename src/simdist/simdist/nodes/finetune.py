@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import threading
+from pathlib import Path
 
 import torch
 from rclpy.node import Node
@@ -25,6 +26,7 @@ from simdist.nodes import convert
 from simdist.nodes.common import Every, Spinner, Stop
 from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.qos import publisher, subscription
+from simdist.replay import GroupStore
 from simdist.world_model import load_artefact
 from simdist.world_model.simulation_replay import SimulationReplay, find_simulation_replay
 
@@ -48,6 +50,9 @@ class Finetune:
             "",
             "simulation data; default: beside the model, or what is shipped for its robot",
         )
+        data = parameter(
+            node, "data_dir", "", "directory that keeps robot data over restarts; empty: none"
+        )
         finetune_config = checked(node, FinetuneConfig, "finetune.", steps=150)
         gate_config = checked(node, GateConfig, "gate.", seconds=10.0)
         config = checked(node, SessionConfig)
@@ -62,7 +67,10 @@ class Finetune:
             AcceptanceGate(gate_config),
             config,
             robot.control_dt,
+            _store(data, artefact.contract.hash()),
         )
+        if self._session.restored_seconds:
+            node.get_logger().info(f"{self._session.restored_seconds:.0f} s of data from {data}")
         self._stamp = convert.to_time(0)
         self._sequence = self._updates_sent = 0
         self._lock = threading.Lock()  # held by whichever thread uses the session
@@ -93,7 +101,8 @@ class Finetune:
         return 0
 
     def close(self) -> None:
-        """Nothing to close."""
+        with self._lock:
+            self._session.save()
 
     def _learn(self) -> None:
         # A thread of its own, because one of the idle class that sends or receives messages can be
@@ -159,6 +168,11 @@ class Finetune:
             message.simulation_loss_before = last.losses.simulation_before
             message.simulation_loss_after = last.losses.simulation_after
         self._status.publish(message)
+
+
+def _store(directory: str, contract: str) -> GroupStore | None:
+    """Where robot data of a model contract is kept, if anywhere."""
+    return GroupStore(Path(directory).expanduser() / contract[:16]) if directory else None
 
 
 def _run_when_idle() -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from simdist.errors import BagError
 from simdist.replay.episode import Episode, Windows, concatenate
+from simdist.replay.group_store import GroupStore
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,9 @@ class BufferStatistics:
     held_out_steps: int
     seconds: float
     received_steps: int
-    forgotten_steps: int  #: oldest ones, for lack of room
+    forgotten_steps: int  #: oldest ones, for lack of room in memory
+    restored_steps: int  #: from disk, at the start
+    stored_steps: int  #: on disk, those in memory included
     refused_steps: int  #: of another contract or shape
 
 
@@ -32,6 +35,10 @@ class ReplayBuffer:
     either learned from or held out, so no held-out window shares a row with a training window.
     Every ``held_out_every``-th group, beginning with the second, is held out: by arrival, not by
     chance, so the same data always gives the same split.
+
+    With a ``store`` every group is on disk as soon as it is full: those that memory has no room for
+    stay there, and a buffer on the same directory begins with the newest of them, on the same
+    sides of the split. A group that was still growing is stored by :meth:`save`.
     """
 
     def __init__(
@@ -42,6 +49,7 @@ class ReplayBuffer:
         group_steps: int = 300,
         held_out_every: int = 4,
         contract: str | None = None,
+        store: GroupStore | None = None,
     ) -> None:
         if held_out_every < 2:
             raise ValueError(f"held_out_every = {held_out_every}: must be at least 2")
@@ -57,7 +65,10 @@ class ReplayBuffer:
         self._shape: tuple[int, int, int] | None = None
         self._groups: list[_Group] = []
         self._count = 0
-        self._received = self._forgotten = self._refused = 0
+        self._received = self._forgotten = self._refused = self._restored = 0
+        self._store = store
+        if store is not None:
+            self._restore(store)
 
     def __len__(self) -> int:
         """Control steps held."""
@@ -81,14 +92,25 @@ class ReplayBuffer:
                 or group.steps >= self._group_steps
                 or not group.takes(part, self._dt_ns)
             ):
+                self.save()
                 group = _Group(self._count, self._count % self._every == 1)
                 self._count += 1
                 self._groups.append(group)
             part = part[: self._group_steps - group.steps]
             group.append(part)
             start += len(part)
+            if group.steps == self._group_steps:
+                self.save()
         while len(self) > self._capacity:
             self._forgotten += self._groups.pop(0).steps
+
+    def save(self) -> None:
+        """Store the newest group as far as it has grown."""
+        if self._store is None or not self._groups or self._groups[-1].stored:
+            return
+        newest = self._groups[-1]
+        self._store.put(newest.number, newest.held_out, newest.episode())
+        newest.stored = True
 
     def episodes(self, held_out: bool) -> list[Episode]:
         """The groups of one side of the split, oldest first."""
@@ -155,7 +177,32 @@ class ReplayBuffer:
             received_steps=self._received,
             forgotten_steps=self._forgotten,
             refused_steps=self._refused,
+            restored_steps=self._restored,
+            stored_steps=0 if self._store is None else len(self._store),
         )
+
+    def _restore(self, store: GroupStore) -> None:
+        stored = store.groups()
+        self._count = stored[-1].number + 1 if stored else 0
+        room = self._capacity
+        for entry in reversed(stored):
+            room -= entry.steps
+            if room < 0:
+                break
+            episode = store.read(entry)
+            if episode is None:
+                continue
+            try:
+                self._check(episode)
+            except BagError:  # of another model; counted as refused
+                continue
+            group = _Group(entry.number, entry.held_out)
+            group.append(episode)
+            group.stored = True
+            # Nothing is appended to it: what comes now did not follow it without a gap.
+            group.closed = True
+            self._groups.insert(0, group)
+            self._restored += len(episode)
 
     def _check(self, segment: Episode) -> None:
         shape = (segment.proprio.shape[1], segment.scan.shape[1], segment.action.shape[1])
@@ -185,15 +232,20 @@ class _Group:
         self.number = number
         self.held_out = held_out
         self.steps = 0
+        self.stored = False  #: all of it is on disk
+        self.closed = False  #: takes nothing more
         self._parts: list[Episode] = []
 
     def takes(self, segment: Episode, dt_ns: int) -> bool:
+        if self.closed:
+            return False
         return not self._parts or segment.continues(self._parts[-1], dt_ns)
 
     def append(self, segment: Episode) -> None:
         # A copy: a slice would keep the whole segment alive after the rest is forgotten.
         self._parts.append(Episode.from_dict({k: v.copy() for k, v in segment.to_dict().items()}))
         self.steps += len(segment)
+        self.stored = False
 
     def episode(self) -> Episode:
         self._parts = [concatenate(self._parts)]
