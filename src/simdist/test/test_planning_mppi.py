@@ -34,6 +34,8 @@ GO1 = robots.get("go1")
 class FakeModel:
     """Stands for weights: returns are ``level - 10 mean((action - best)^2)``."""
 
+    reactive = None
+
     def __init__(self, best: float = 0.5, level: float = 0.0, broken: float = 0.0) -> None:
         self.best, self.level, self.broken = best, level, broken
         self.prior = torch.zeros(HORIZON, WIDTH)
@@ -485,11 +487,13 @@ def test_closed_loop_plans_do_not_depend_on_how_many_robots_are_planned_for() ->
     np.testing.assert_allclose(both.actions[:1], alone.actions, atol=1e-4)
 
 
-def test_planning_in_closed_loop_needs_a_reactive_policy() -> None:
+def test_a_model_without_a_reactive_policy_is_planned_with_around_its_prior() -> None:
     model = reacting_model(())
-    planner = MppiPlanner(model, GO1, PlannerConfig(samples=8, closed_loop=True))
-    with pytest.raises(PlanningError, match="refine-policy"):
-        planner.plan(*observed(model))
+    plans = [
+        MppiPlanner(model, GO1, PlannerConfig(samples=8, closed_loop=closed)).plan(*observed(model))
+        for closed in (True, False)
+    ]
+    np.testing.assert_array_equal(plans[0].actions, plans[1].actions)
 
 
 def test_closed_loop_is_true_or_false_and_nothing_else() -> None:

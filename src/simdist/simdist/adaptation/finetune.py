@@ -35,7 +35,7 @@ class FinetuneConfig(Checked):
     steps: int = bounded(300, 1, 1_000_000, "gradient steps per update")
     batch: int = bounded(128, 2, 4096, "windows per step")
     robot_fraction: float = bounded(0.5, 0.0, 1.0, "share of robot windows in a batch")
-    learning_rate: float = bounded(1e-3, 1e-7, 1.0, "peak learning rate of Adam")
+    learning_rate: float = bounded(2e-3, 1e-7, 1.0, "peak learning rate of Adam")
     warm_up: int = bounded(30, 0, 1_000_000, "steps until the peak learning rate")
     gradient_clip: float = bounded(1.0, 1e-6, 1e6, "largest norm of the gradient")
     evaluation_windows: int = bounded(1024, 1, 1_000_000, "most windows a held-out loss looks at")

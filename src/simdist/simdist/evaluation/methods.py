@@ -41,7 +41,7 @@ STEP_WORK = 0.3
 class LearningConfig(Checked):
     """How much is learned."""
 
-    steps_per_minute: int = bounded(60, 1, 100_000, "gradient steps per minute of robot data")
+    steps_per_minute: int = bounded(240, 1, 100_000, "gradient steps per minute of robot data")
     online_steps_per_second: float = bounded(4.0, 0.1, 1000.0, "gradient steps per second walked")
     threads: int = bounded(1, 1, 64, "of torch, while nobody walks; sums depend on it")
 

@@ -34,7 +34,8 @@ class PlannerConfig(Checked):
     elites: int = bounded(0, 0, 4096, "best samples that count; 0: all of them")
     discount: float = bounded(0.99, 0.0, 1.0, "discount of return per step")
     action_clip: float = bounded(6.0, 0.1, 100.0, "largest action, on top of joint limits")
-    closed_loop: bool = False  #: deviate from the reactive policy, asked at every predicted step
+    #: deviate from the reactive policy, asked at every predicted step, if the model has one
+    closed_loop: bool = True
     seed: int = bounded(0, 0, 2**31 - 1, "seed of the sampling noise")
 
     def __post_init__(self) -> None:

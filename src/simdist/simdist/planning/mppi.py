@@ -190,8 +190,9 @@ class MppiPlanner:
         Without feedback the policy is the prior's sequence, and deviations are what the limits
         leave of them. In closed loop only the first actions come from the prior; from then on the
         reactive policy answers what the model predicts, and deviations are added to its answers.
+        A model without one can only be planned with around the prior.
         """
-        if not self.config.closed_loop:
+        if not self.config.closed_loop or self._model.reactive is None:
             actions = self._admissible(prior[:, None] + deviations, first)
             return actions, actions - prior[:, None], problem.returns(actions)
         head = slice(0, 1 if first is None else first.shape[1])
