@@ -39,8 +39,9 @@ class GroupStore:
     """Groups of consecutive control steps, one file each, at most ``capacity_steps`` in all.
 
     A group appears whole or not at all, and is on the disk when :meth:`put` returns; beyond the
-    capacity (which should exceed that of the buffer) the oldest are deleted. After the first error of the disk (:attr:`error`) nothing more
-    is written while the caller goes on. Files that are damaged are left out and counted.
+    capacity (which should exceed that of the buffer) the oldest are deleted. After the first error
+    of the disk (:attr:`error`) nothing more is written while the caller goes on. Files that are
+    damaged are left out and counted.
 
     Raises:
         BagError: the directory cannot be made, or another process uses it.
