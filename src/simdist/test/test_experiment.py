@@ -190,7 +190,7 @@ def test_a_run_writes_what_the_report_needs(model, tmp_path, capsys, real_simula
         assert len(point.progress_m) == 3
     (learned,) = result.rounds
     assert learned.accepted
-    assert learned.steps == 10
+    assert learned.steps == 12
     assert result.latent_loss is not None
     assert result.latent_loss.after < result.latent_loss.before
     assert result.model["weights_hash"] == load_artefact(model).weights_hash
@@ -288,7 +288,7 @@ def test_refused_dynamics_leave_the_old_ones_and_a_note(model, tmp_path, monkeyp
 def test_the_placebo_learns_as_long_and_sees_no_robot(model, tmp_path):
     result = run(model, tmp_path / "a", "--method", "placebo", "--trials", "1")
     (learned,) = result.rounds
-    assert learned.steps == 10
+    assert learned.steps == 24
     assert learned.trials == 0
     assert result.latent_loss is None
     assert result.simulation_loss is not None
