@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import functools
-
 import numpy as np
 import pytest
-from executor_rig import DT, MS, QUICK, Rig, is_damped, tilted
+from executor_rig import DT, MS, QUICK, Rig, is_damped, rig_in, tilted
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,18 +14,6 @@ from simdist.safety import ExecutorConfig, LimitConfig, Refusal
 from simdist.types import ActionChunk, ImuSample, JointCommand, JointState, Mode
 
 ROBOT = robots.get("go1")
-
-
-@functools.cache
-def brought_to(mode: Mode) -> Rig:
-    rig = Rig()
-    rig.bring_to(mode)
-    return rig
-
-
-def rig_in(mode: Mode) -> Rig:
-    """A robot of one's own in this mode."""
-    return copy.deepcopy(brought_to(mode))
 
 
 @pytest.fixture
@@ -68,8 +53,8 @@ def test_open_loop_steps_bound_what_is_played_after_a_chunk_was_due(steps: int) 
     rig.applied.clear()
     rig.run(0.4)
     played = [step for step in rig.applied if step.mode == Mode.ACTIVE]
-    # One for the period, the boundary at the limit itself counts as in time.
-    assert len(played) == steps + 2
+    # One for the period.
+    assert len(played) == steps + 1
     assert rig.executor.mode == Mode.DAMP
 
 
@@ -251,6 +236,24 @@ def test_joint_state_of_the_wrong_length_latches_fault(acting: Rig) -> None:
     imu = ImuSample(np.array([1.0, 0, 0, 0]), np.zeros(3), np.zeros(3))
     assert is_damped(acting.executor.step(acting.now, state, imu, acting.now))
     assert acting.executor.mode == Mode.FAULT
+
+
+def test_joint_names_in_a_thousand_orders_take_no_more_memory_than_in_a_few(acting: Rig) -> None:
+    draw = np.random.default_rng(0)
+    for _ in range(300):
+        acting.names = tuple(np.array(ROBOT.joint_names)[draw.permutation(12)].tolist())
+        acting.call()
+    assert acting.executor.mode == Mode.ACTIVE
+    assert len(acting.executor._columns) <= 64
+
+
+def test_a_robot_that_stands_may_report_the_same_values_for_ever() -> None:
+    rig = rig_in(Mode.STAND)
+    state, imu = rig.state(), rig.imu()
+    for _ in range(200):
+        rig.now += 2 * MS
+        rig.executor.step(rig.now, state, imu, rig.now)
+    assert rig.executor.mode == Mode.STAND
 
 
 # ------------------------------------------------------------------ refused chunks

@@ -12,6 +12,9 @@ from simdist.adaptation.update import ModelUpdate, RunningModel, unpack_update
 from simdist.errors import SimdistError, UpdateError
 from simdist.world_model import WorldModel
 
+#: Updates of up to 16 MB each that may wait to be checked.
+_MOST_WAITING = 8
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -43,8 +46,13 @@ class UpdateDesk:
         return self._store.current
 
     def submit(self, version: int, weights: bytes, weights_sha256: str) -> None:
-        """Have an update checked; the answer comes from :meth:`collect`."""
-        self._jobs.put((version, weights, weights_sha256))
+        """Have an update checked; the answer comes from :meth:`collect`. Refused at once when too
+        many are waiting."""
+        if self._jobs.qsize() >= _MOST_WAITING:
+            reason = f"{_MOST_WAITING} updates are waiting to be checked already"
+            self._done.put((version, None, None, reason))
+        else:
+            self._jobs.put((version, weights, weights_sha256))
 
     def collect(self) -> Verdict | None:
         """The next answer, if there is one; a good update has become the current model."""

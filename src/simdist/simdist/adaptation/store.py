@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 from collections.abc import Callable
@@ -19,6 +20,9 @@ from simdist.world_model import WorldModel
 from simdist.world_model.artefact import read_limited, write_atomically
 
 _log = logging.getLogger(__name__)
+
+#: What reading a record of unknown origin may raise.
+_MALFORMED = (KeyError, TypeError, ValueError, OverflowError, RecursionError)
 
 _RECORD = "current.json"
 _WEIGHTS = "update-{version:06d}.safetensors"
@@ -100,13 +104,15 @@ class UpdateStore:
         write_atomically(self._directory / _RECORD, json.dumps(record, indent=1).encode())
         for path in self._directory.glob(_WEIGHTS.replace("{version:06d}", "*")):
             if path.name != record["file"]:
-                path.unlink(missing_ok=True)
+                # What is left over costs space and nothing else.
+                with contextlib.suppress(OSError):
+                    path.unlink(missing_ok=True)
 
     def _restore(self, directory: Path) -> None:
         path = directory / _RECORD
-        if not path.exists():
-            return
         try:
+            if not path.exists():
+                return
             record = json.loads(read_limited(path))
             if record["root"] != self._base.root:
                 _log.warning("%s belongs to another model and is ignored", directory)
@@ -120,7 +126,7 @@ class UpdateStore:
                 self._models.append(model)
                 self._updates.append(update)
             self.newest_version = max(self.newest_version, newest)
-        except (ArtefactError, UpdateError, KeyError, TypeError, ValueError) as error:
+        except (ArtefactError, UpdateError, OSError, *_MALFORMED) as error:
             _log.warning(
                 "the saved update in %s is unusable and ignored (%s); starting with version %d",
                 directory,

@@ -184,5 +184,5 @@ def _update_of(facts: dict, weights: bytes) -> ModelUpdate:
             seconds_of_data=float(facts["seconds_of_data"]),
             weights=weights,
         )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise UpdateError(f"the update's metadata is incomplete: {error!r}") from error

@@ -11,8 +11,9 @@ class StampMatcher:
 
     Values may arrive in any order. A complete set is handed out once all its kinds are there and
     makes everything older obsolete; a stamp handed out before is completed again only if all of
-    its values are sent again. Stamps that lie more than ``restart_ns`` back belong to a clock that
-    started over: then everything before is forgotten.
+    its values are sent again. Of stamps that stay incomplete the last ``keep`` to come are kept:
+    a burst of absurd ones is forgotten, not waited for. Stamps that lie more than ``restart_ns``
+    back belong to a clock that started over: then everything before is forgotten.
     """
 
     def __init__(
@@ -43,5 +44,5 @@ class StampMatcher:
                 self.incomplete += old != stamp_ns and 2 * len(dropped) > len(self._kinds)
             return values
         while len(self._waiting) > self._keep:
-            del self._waiting[min(self._waiting)]
+            del self._waiting[next(iter(self._waiting))]
         return None

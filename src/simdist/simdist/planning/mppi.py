@@ -198,7 +198,11 @@ class MppiPlanner:
         head = slice(0, 1 if first is None else first.shape[1])
         begin = self._admissible(prior[:, None, head] + deviations[:, :, head], first)
         actions, returns = problem.follow(deviations, begin, self._limits)
-        return actions, deviations, returns
+        # Where the prediction broke down the policy's answers did, too, and without any weight they
+        # would still make a mean that is not finite.
+        sound = returns.isfinite() & actions.isfinite().flatten(2).all(2)
+        actions = torch.where(sound[..., None, None], actions, prior[:, None])
+        return actions, deviations, torch.where(sound, returns, torch.nan)
 
     def _answer(
         self, mean: Tensor, prior: Tensor, returns: Tensor, weights: Tensor, dropped: Tensor

@@ -123,7 +123,7 @@ class ChunkInbox:
             return Refusal.NAMES
         try:
             values = np.asarray(chunk.values, dtype=np.float64)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             return Refusal.SHAPE
         if values.ndim != 2 or not 1 <= len(values) <= _MAX_ROWS or values.shape[1] != len(columns):
             return Refusal.SHAPE

@@ -26,7 +26,7 @@ from simdist.safety.chunks import AcceptedChunk, ChunkInbox, Refusal
 from simdist.safety.limits import JointLimiter, LimitConfig
 from simdist.safety.modes import LIES_DOWN, ModeChange, ModeMachine
 from simdist.safety.ramp import PoseRamp
-from simdist.safety.watchdog import AgeWatch
+from simdist.safety.watchdog import AgeWatch, FreezeWatch
 from simdist.types import (
     ActionChunk,
     AppliedStep,
@@ -41,6 +41,8 @@ _NS = 1_000_000_000
 _LIMP = (Mode.DAMP, Mode.FAULT)
 #: A joint faster than this many times its limit is a broken sensor.
 _IMPLAUSIBLE_VELOCITY = 10.0
+#: Orders of joint names that are remembered; whoever sends more pays for each again.
+_MAX_ORDERS = 64
 #: rad; further than this from the stand pose the legs are folded under the body first.
 _FOLD_FIRST = 0.5
 
@@ -50,7 +52,7 @@ class ExecutorConfig(Checked):
     """Times of the executor. Each has a range: no watchdog can be switched off."""
 
     hold_after: float = bounded(0.05, 0.005, 0.1, "s; an older state holds the last command")
-    damp_after: float = bounded(0.1, 0.01, 0.2, "s; an older state damps the joints")
+    damp_after: float = bounded(0.1, 0.01, 0.2, "s; an older or frozen state damps the joints")
     max_call_gap: float = bounded(0.05, 0.01, 0.2, "s between two calls; longer damps the joints")
     max_chunk_age: float = bounded(
         0.16, 0.02, 0.5, "s; damps when the newest chunk answers an older observation"
@@ -106,6 +108,7 @@ class ExecutorStatus:
     chunks_accepted: int
     chunks_refused: dict[str, int]  #: by :class:`Refusal`
     future_states: int  #: states with a stamp ahead of now
+    overtaken_states: int  #: states that came after a newer one and were ignored
     chunk_age: float  #: s, of the observation the newest chunk answers; -1 without a chunk
     state_age: float  #: s; -1 before the first state
 
@@ -122,7 +125,8 @@ class CommandExecutor:
 
     State checks of every call, in this order: joint names, shapes, finite and plausible numbers,
     and while the joints are stiff also posture (all latch FAULT); then the age of the state and
-    of the chunk and the time since the last call (protective stop: DAMP, disarmed).
+    of the chunk and the time since the last call, and in ACTIVE whether the state changes at all
+    (protective stop: DAMP, disarmed). A state that a newer one has overtaken is not looked at.
     """
 
     def __init__(
@@ -154,6 +158,7 @@ class CommandExecutor:
             contract=contract,
         )
         self._watch = AgeWatch(_ns(config.stamp_tolerance))
+        self._freeze = FreezeWatch()
 
         margin = self.limits.implausible_position
         self._position_centre = (robot.position_lower + robot.position_upper) / 2
@@ -249,6 +254,7 @@ class CommandExecutor:
         self._machine.reset(self.config.armed_at_start, now_ns)
         self._inbox.clear()
         self._watch.reset()
+        self._freeze.reset()
         self._begin_limp(now_ns, 0)
         self._start_grid(now_ns)
 
@@ -291,6 +297,7 @@ class CommandExecutor:
             chunks_accepted=self._inbox.accepted,
             chunks_refused=dict(self._inbox.refused),
             future_states=self._watch.from_future,
+            overtaken_states=self._watch.overtaken,
             chunk_age=-1.0 if newest is None else (now_ns - newest.observation_stamp_ns) / _NS,
             state_age=-1.0 if age_ns is None else age_ns / _NS,
         )
@@ -307,10 +314,10 @@ class CommandExecutor:
         """
         self._calls += 1
         self._watch_clock(now_ns)
-        self._watch.seen(state_stamp_ns, now_ns)
-        problem = self._take_state(state, imu)
-        if problem is not None:
-            self._fault(problem, now_ns)
+        if self._watch.seen(state_stamp_ns, now_ns):
+            problem = self._take_state(state, imu, now_ns)
+            if problem is not None:
+                self._fault(problem, now_ns)
         holding = False
         if self._machine.mode not in _LIMP:
             holding = self._watch_ages(now_ns)
@@ -355,6 +362,7 @@ class CommandExecutor:
             self._stop(f"the clock went back by {-gap_ns / 1e6:.0f} ms", now_ns)
             self._inbox.clear()
             self._watch.reset()
+            self._freeze.reset()
             self._start_grid(now_ns)
         elif gap_ns > self._gap_ns:
             self._stop(f"the executor did not run for {gap_ns / 1e6:.0f} ms", now_ns)
@@ -367,12 +375,14 @@ class CommandExecutor:
         # Ramps of the old clock have no meaning on the new one.
         self._gains_end_ns = now_ns
 
-    def _take_state(self, state: JointState, imu: ImuSample) -> str | None:
+    def _take_state(self, state: JointState, imu: ImuSample, now_ns: int) -> str | None:
         """Take over the measured joints and posture; returns what is wrong with them."""
         names = tuple(state.names)
         if names not in self._columns:
             if len(names) != len(set(names)) or set(names) != set(self.robot.joint_names):
                 return f"joint state names {list(names)[:4]}... are not the robot's joints"
+            if len(self._columns) >= _MAX_ORDERS:
+                self._columns = {self.robot.joint_names: None}
             self._columns[names] = np.array([names.index(n) for n in self.robot.joint_names])
         columns = self._columns[names]
         q, dq = np.asarray(state.position), np.asarray(state.velocity)
@@ -392,7 +402,11 @@ class CommandExecutor:
             )
         # Copies, for callers that reuse their arrays.
         self._q, self._dq = q.astype(np.float64), dq.astype(np.float64)
-        return self._take_posture(imu)
+        problem = self._take_posture(imu)
+        if problem is None:
+            sensed = (self._q, self._dq, imu.orientation, imu.angular_velocity)
+            self._freeze.seen(b"".join(np.asarray(values).tobytes() for values in sensed), now_ns)
+        return problem
 
     def _take_posture(self, imu: ImuSample) -> str | None:
         orientation = np.asarray(imu.orientation)
@@ -420,11 +434,20 @@ class CommandExecutor:
             self._stop(_too_old("state", age_ns, self._damp_ns), now_ns)
             return False
         if self._machine.mode == Mode.ACTIVE:
-            silence = self._silence(now_ns)
-            if silence is not None:
-                self._stop(silence, now_ns)
+            problem = self._silence(now_ns) or self._frozen(now_ns)
+            if problem is not None:
+                self._stop(problem, now_ns)
                 return False
         return age_ns > self._hold_ns
+
+    def _frozen(self, now_ns: int) -> str | None:
+        age_ns = self._freeze.age_ns(now_ns)
+        if age_ns <= self._damp_ns:
+            return None
+        return (
+            f"joints and IMU have reported the same values for {age_ns / 1e6:.0f} ms "
+            f"(limit {self._damp_ns / 1e6:.0f} ms)"
+        )
 
     def _silence(self, now_ns: int) -> str | None:
         newest = self._inbox.newest
@@ -433,7 +456,8 @@ class CommandExecutor:
         age_ns = now_ns - newest.observation_stamp_ns
         if age_ns > self._chunk_age_ns:
             return _too_old("chunk", age_ns, self._chunk_age_ns)
-        if now_ns - newest.received_ns > self._silence_ns:
+        # The step that begins at the limit would be one too many.
+        if now_ns - newest.received_ns >= self._silence_ns:
             return (
                 f"no new chunk for {(now_ns - newest.received_ns) / 1e6:.0f} ms "
                 f"(limit {self._silence_ns / 1e6:.0f} ms)"

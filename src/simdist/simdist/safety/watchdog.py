@@ -14,13 +14,19 @@ class AgeWatch:
         self._tolerance_ns = tolerance_ns
         self._stamp_ns: int | None = None
         self.from_future = 0
+        self.overtaken = 0  #: samples that came after a newer one
 
-    def seen(self, stamp_ns: int, now_ns: int) -> None:
-        """A sample with this stamp arrived; older ones than the newest change nothing."""
+    def seen(self, stamp_ns: int, now_ns: int) -> bool:
+        """A sample with this stamp arrived; false when a newer one was there before, so that its
+        values say nothing about now."""
         if stamp_ns > now_ns + self._tolerance_ns:
             self.from_future += 1
-        elif self._stamp_ns is None or stamp_ns > self._stamp_ns:
-            self._stamp_ns = stamp_ns
+            return True
+        if self._stamp_ns is not None and stamp_ns < self._stamp_ns:
+            self.overtaken += 1
+            return False
+        self._stamp_ns = stamp_ns
+        return True
 
     def age_ns(self, now_ns: int) -> int | None:
         """Age of the newest sample, never negative; None before the first."""
@@ -29,3 +35,28 @@ class AgeWatch:
     def reset(self) -> None:
         """Forget the source, for example after the clock went back."""
         self._stamp_ns = None
+
+
+class FreezeWatch:
+    """Since when a source has been repeating itself, however fresh its stamps are.
+
+    A driver that goes on sending the last thing it heard looks alive by its stamps. No two
+    measurements of a moving robot are alike to the last bit.
+    """
+
+    def __init__(self) -> None:
+        self._values = b""
+        self._since_ns = 0
+
+    def seen(self, values: bytes, now_ns: int) -> None:
+        """What the source reports now."""
+        if values != self._values:
+            self._values, self._since_ns = values, now_ns
+
+    def age_ns(self, now_ns: int) -> int:
+        """Time since the values last changed."""
+        return now_ns - self._since_ns
+
+    def reset(self) -> None:
+        """The next values are new ones."""
+        self._values = b""
