@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib
 import os
+import time
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,6 +24,7 @@ from rosbags.rosbag2 import Reader
 from simdist_msgs import msg
 
 from simdist import robots
+from simdist.adaptation import Candidate, Losses, pack_update
 from simdist.nodes import convert
 from simdist.observation.spec import legged_observation
 from simdist.types import AppliedStep, BaseState, JointState, Mode
@@ -204,7 +208,7 @@ def test_every_second_latent_state_is_answered_for_its_own_time(planner):
 )
 def test_a_bad_latent_state_brings_no_chunk_and_planning_goes_on(planner, bad):
     assert answer(planner, latent_state(planner, 10, **bad)) == 0
-    assert planner._degraded == 1
+    assert planner._status.degraded == 1
     assert answer(planner, latent_state(planner, 12)) == 1
 
 
@@ -212,7 +216,7 @@ def test_the_same_latent_state_sent_again_is_answered_by_the_same_chunk(planner)
     answer(planner, latent_state(planner, 10))
     assert answer(planner, latent_state(planner, 10)) == 1
     assert planner._chunks[0] is planner._chunks[1]
-    assert planner._plans == 1
+    assert planner._status._plans == 1
 
 
 def test_a_robot_that_stopped_following_makes_the_planner_begin_anew(planner):
@@ -226,6 +230,74 @@ def test_a_robot_that_stopped_following_makes_the_planner_begin_anew(planner):
     applied(11, Mode.FAULT)
     assert planner._loop._actions is None
     assert answer(planner, latent_state(planner, 12)) == 1
+
+
+def test_bad_latent_states_and_refused_updates_show_in_the_diagnostics(planner):
+    sent = planner._status._diagnostics._publisher = Sent()
+    planner._status.publish(0, 0.04)
+    answer(planner, latent_state(planner, 10, contract="another"))
+    planner._updates._on_update(msg.ModelUpdate(version=1, weights=[1, 2, 3]))
+    verdict = until(lambda: planner._updates.take() or planner._updates.refused)
+    assert verdict == 1
+    planner._status.publish(DT_NS, 0.04)
+    before, after = (message.status[0] for message in sent)
+    assert (before.level, after.level) == (b"\x00", b"\x01")
+    values = {pair.key: pair.value for pair in after.values}
+    assert (values["plans degraded"], values["model updates refused"]) == ("1", "1")
+    assert values["last event"].startswith("update 1 refused")
+
+
+def test_a_planner_starts_with_the_update_that_it_ended_with(model, tmp_path):
+    def begin():
+        values = {"model": str(model), "lockstep": True, "updates_dir": str(tmp_path)}
+        return start("planner", **values)
+
+    planner = begin()
+    base = planner._updates.current
+    state = {name: tensor * 1.01 for name, tensor in base.model.dynamics_state().items()}
+    candidate = Candidate(state, Losses(1.0, 0.5, 1.0, 1.0), 1, 1, 60.0, 100, 100)
+    update = pack_update(candidate, base, base.version + 1)
+    planner._updates._on_update(convert.update_message(0, update))
+    until(lambda: planner._updates.take() or planner._updates.current is not base)
+    adopted = planner._updates.current.weights_hash
+    planner.close()
+    planner._node.destroy_node()
+
+    planner = begin()
+    assert planner._updates.current.weights_hash == adopted != base.weights_hash
+    assert planner._planner._model is planner._updates.current.model
+    planner.close()
+    planner._node.destroy_node()
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    """The first answer that is true, of a thread that works meanwhile."""
+    for _ in range(10_000):
+        if answer := condition():
+            return answer
+        time.sleep(0.01)
+    raise AssertionError("it did not happen")
+
+
+# --- bridge ---------------------------------------------------------------------------------------
+
+
+def test_refused_chunks_show_in_the_diagnostics_of_the_bridge():
+    bridge = start("mujoco_bridge", world="flat")
+    topics = bridge._topics
+    sent = topics._diagnostics._publisher = Sent()
+    topics._diagnostics_due = lambda: True
+    topics.publish_surroundings()
+    bridge._on_chunk(msg.ActionChunk(names=["elbow"], steps=1, values=[0.0], dt=0.02))
+    bridge._on_chunk(msg.ActionChunk(names=["elbow"], steps=2, values=[0.0], dt=0.02))
+    topics.publish_surroundings()
+    bridge._node.destroy_node()
+    before, after = (message.status[0] for message in sent)
+    assert (before.level, after.level) == (b"\x00", b"\x01")
+    values = {pair.key: pair.value for pair in after.values}
+    assert values["chunks refused"] == "2"
+    assert values["chunks refused (joint_names)"] == values["chunks refused (shape)"] == "1"
+    assert after.name == "mujoco_bridge: command executor"
 
 
 # --- replay ---------------------------------------------------------------------------------------

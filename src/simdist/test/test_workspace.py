@@ -81,13 +81,39 @@ def test_tracked_files_name_no_registry_and_no_place_on_one_machine():
     assert not found
 
 
+def test_nothing_that_is_read_is_executed():
+    """No pickle, no eval, no YAML or torch file that could bring code with it."""
+    found = []
+    for path in LIBRARY.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names = [a.name for a in node.names] + [getattr(node, "module", None) or ""]
+                found += [f"{path}: {name}" for name in names if name in FORBIDDEN_IMPORTS]
+            if not isinstance(node, ast.Call):
+                continue
+            called = ast.unparse(node.func)
+            given = {keyword.arg: ast.unparse(keyword.value) for keyword in node.keywords}
+            arguments = " ".join([*map(ast.unparse, node.args), *given.values()])
+            bad = (
+                called in ("eval", "exec")
+                or (called == "torch.load" and given.get("weights_only") != "True")
+                or (called == "yaml.load" and "SafeLoader" not in arguments)
+                or given.get("allow_pickle") == "True"
+                or given.get("shell") == "True"
+            )
+            found += [f"{path}:{node.lineno}: {called}"] if bad else []
+    assert not found
+
+
+FORBIDDEN_IMPORTS = {"pickle", "cPickle", "dill", "cloudpickle", "marshal", "shelve"}
+
 # Imports every module of the core in one process in which ROS and robot SDKs do not exist.
 IMPORT_WITHOUT_ROS = """
 import importlib, json, sys
 
 BLOCKED = {
     "rclpy", "simdist_msgs", "std_msgs", "sensor_msgs", "geometry_msgs", "nav_msgs", "launch",
-    "visualization_msgs",
+    "visualization_msgs", "diagnostic_msgs",
     "launch_ros", "unitree_sdk2py", "unitree_legged_sdk", "pyrealsense2", "cyclonedds",
 }
 

@@ -8,8 +8,11 @@ from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
 from simdist_msgs import msg
 
+from simdist.diagnostics import ExecutorReport
 from simdist.nodes import convert
 from simdist.nodes.bridge_camera import BridgeCamera
+from simdist.nodes.common import Every
+from simdist.nodes.diagnostics import Diagnostics
 from simdist.nodes.qos import publisher
 from simdist.observation.spec import legged_observation
 from simdist.safety import ModeChange
@@ -38,6 +41,8 @@ class BridgeTopics:
         self._node, self._robot = node, robot
         self._grid = legged_observation(robot.simulation.robot.joint_count).scan
         self._camera = BridgeCamera(node, robot)
+        self._diagnostics, self._report = Diagnostics(node), ExecutorReport()
+        self._diagnostics_due = Every(1.0)
         self._publishers = {topic: publisher(node, topic) for topic in _TOPICS}
         self._sequence = dict.fromkeys(_TOPICS, 0)
         self._state_ns = round(1e9 / state_rate)
@@ -77,6 +82,9 @@ class BridgeTopics:
         if stamp % self._progress_ns == 0 or self._robot.fallen:
             self.publish_progress()
         self._camera.publish_if_due()
+        if self._diagnostics_due():
+            entry = self._report.entry(self._robot.executor.status(), self.late_ticks)
+            self._diagnostics.publish(stamp, entry)
 
     def publish_progress(self) -> None:
         robot, stamp = self._robot, self._robot.now_ns

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -19,13 +20,13 @@ from simdist.nodes.common import Every, Spinner, Stop
 from simdist.nodes.parameters import checked, parameter
 from simdist.nodes.planner_markers import PlannerMarkers
 from simdist.nodes.planner_rate import PlannerNodeConfig
+from simdist.nodes.planner_status import PlannerStatus
 from simdist.nodes.planner_updates import PlannerUpdates
 from simdist.nodes.qos import publisher, subscription
 from simdist.planning import MppiPlanner, PlannerConfig, PlanningError
 from simdist.planning.backends.threads import usable_threads
 from simdist.planning.loop import PlanningLoop
 from simdist.planning.probe import self_test
-from simdist.planning.timing import TimingWindow
 from simdist.schedule import PlanSchedule, commit_steps
 from simdist.types import Mode
 from simdist.world_model import load_artefact
@@ -40,13 +41,17 @@ class Planner:
         model = parameter(node, "model", "go1/world_model", "name or file of the world model")
         self._backend = backend = parameter(node, "backend", "auto", "what scores the samples")
         self._lockstep = parameter(node, "lockstep", False, "the robot waits for every plan")
+        directory = parameter(
+            node, "updates_dir", "", "keeps the adopted update for the next start; none: forgotten"
+        )
         self._config = checked(node, PlannerNodeConfig)
         planner_config = checked(node, PlannerConfig, "mppi.")
         torch.set_num_threads(usable_threads(self._config.threads))
         self._robot = robots.get(name)
         artefact = load_artefact(paths.model_file(model), self._robot)
         self._contract = artefact.contract.hash()
-        self._planner = MppiPlanner(artefact.model, self._robot, planner_config, backend)
+        store = UpdateStore(RunningModel.of(artefact), Path(directory) if directory else None)
+        self._planner = MppiPlanner(store.current.model, self._robot, planner_config, backend)
         self._loop = PlanningLoop(
             self._planner,
             self._robot,
@@ -54,23 +59,20 @@ class Planner:
             # After a crash the robot must take the new planner's chunks for newer ones.
             first_sequence=time.time_ns() // 1_000_000,
         )
-        store = UpdateStore(RunningModel.of(artefact))
         desk = UpdateDesk(store, lambda candidate: self_test(candidate, self._robot))
         self._period = self._config.period
         self._schedule = PlanSchedule(self._period, self._robot.control_dt)
 
-        self._timing = TimingWindow(5000)
         self._newest: msg.LatentState | None = None
         self._last: msg.ActionChunk | None = None
-        self._plans = self._late = self._degraded = self._counted = 0
-        self._sequence, self._stamp_ns, self._return, self._expected = 0, 0, 0.0, 0.0
+        self._stamp_ns, self._expected = 0, 0.0
         self._chunks = publisher(node, "action_chunk")
-        self._status = publisher(node, "planner/status")
         self._markers = PlannerMarkers(node, self._planner, artefact)
         # Only the newest state is worth a plan.
         subscription(node, "latent_state", self._on_latent, depth=1)
         subscription(node, "applied_command", self._on_applied)
         self._updates = PlannerUpdates(node, desk, self._planner.swap)
+        self._status = PlannerStatus(node, self._updates)
         self._spinner = Spinner(node)
 
     def run(self, stop: Stop) -> int:
@@ -86,7 +88,7 @@ class Planner:
                 self._newest = None
             self._updates.take()
             if report():
-                self._publish_status()
+                self._status.publish(self._stamp_ns, self._period)
         return 0
 
     def close(self) -> None:
@@ -137,7 +139,7 @@ class Planner:
     def _answer(self, message: msg.LatentState) -> None:
         start = time.perf_counter()
         if not self._lockstep:
-            latency = (self._timing.percentile(90.0) or self._expected) + self._config.margin
+            latency = (self._status.timing.percentile(90.0) or self._expected) + self._config.margin
             self._loop.commit_steps = commit_steps(latency, self._robot.control_dt, most=4)
         try:
             if message.contract != self._contract:
@@ -154,40 +156,18 @@ class Planner:
                 model_version=self._updates.current.version,
             )
         except (PlanningError, ContractError) as error:
-            self._degraded += 1
+            self._status.degraded += 1
             self._warn(f"no plan: {error}")
             return
         self._last = convert.chunk_message(chunk, plan.degraded)
         self._chunks.publish(self._last)
         seconds = time.perf_counter() - start
-        self._timing.add(seconds)
-        self._plans += 1
-        self._late += seconds > self._period
-        self._return = float(plan.predicted_return[0])
+        self._status.planned(seconds, self._period, float(plan.predicted_return[0]))
         if plan.degraded:
-            self._degraded += 1
+            self._status.degraded += 1
             self._warn(f"degraded plan: {plan.reasons[0]}")
         # The robot has its chunk: pictures take no time from it.
         self._markers.draw(chunk.stamp_ns, plan)
-
-    def _publish_status(self) -> None:
-        done, self._counted = self._plans - self._counted, self._plans
-        self._sequence += 1
-        message = msg.PlannerStatus(
-            header=convert.header(self._stamp_ns),
-            sequence=self._sequence,
-            plan_ms_p50=self._timing.p50 * 1e3,
-            plan_ms_p99=self._timing.p99 * 1e3,
-            plans=self._plans,
-            late=self._late,
-            degraded=self._degraded,
-            refused_updates=self._updates.refused,
-            model_version=self._updates.current.version,
-            rate_hz=float(done),
-            predicted_return=self._return,
-            last_event=self._updates.event,
-        )
-        self._status.publish(message)
 
     def _warn(self, text: str) -> None:
         self._node.get_logger().warning(text, throttle_duration_sec=1.0)

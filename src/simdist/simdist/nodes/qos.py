@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from diagnostic_msgs.msg import DiagnosticArray
 from geometry_msgs.msg import TwistStamped
 from nav_msgs.msg import Odometry
 from rclpy.event_handler import PublisherEventCallbacks
@@ -104,6 +105,7 @@ TOPICS: dict[str, Topic] = {
     "replay/status": Topic(ReplayStatus, STREAM, ("replay",), ("operator",)),
     "model_update": Topic(ModelUpdate, LATCHED, ("finetune",), ("planner", "replay")),
     "finetune/status": Topic(FinetuneStatus, STREAM, ("finetune",), ("operator",)),
+    "diagnostics": Topic(DiagnosticArray, STREAM, (*_BRIDGE, "planner")),
 }
 if TFMessage is not None:
     TOPICS["tf"] = Topic(TFMessage, _profile(100), ("encoder",))
