@@ -61,6 +61,11 @@ def test_learning_from_a_recording_in_the_readme_is_that_of_its_results():
         assert f"{losses['before']:.4f} | {losses['after']:.4f}" in text
 
 
+def test_promises_under_faults_in_the_readme_are_those_of_their_table():
+    held = [row["held"] for row in results("faults")["rows"]]
+    assert f"| {sum(held)} of {len(held)} |" in line("promises held")
+
+
 EXPERIMENTS = sorted((ROOT / "docs" / "results" / "experiments").glob("*.json"))
 
 
