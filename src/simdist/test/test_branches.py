@@ -18,7 +18,7 @@ from simdist.distillation.expert import ExpertConfig, ExpertTrainer
 from simdist.distillation.policy import ExpertPolicy
 from simdist.distillation.pretrain import PretrainConfig, pretrain
 from simdist.distillation.windows import WindowData, load_windows
-from simdist.errors import DatasetError
+from simdist.errors import ConfigError, DatasetError
 from simdist.simulation.batch import Randomisation
 from simdist.simulation.robot_model import BATCH_SOLVER
 from simdist.world_model import load_artefact
@@ -203,6 +203,12 @@ def test_sensor_noise_is_no_difference_between_branches(windows: WindowData):
     assert torch.equal(past, past[:, :1].expand_as(past))
     assert torch.equal(common.proprio_history[:5], noisy.proprio_history[:5])
     assert not torch.equal(past[:, 0], windows.train.get(indices[::SIZE]).proprio_history)
+
+
+def test_a_recording_too_short_to_branch_is_refused(expert_directory, tmp_path):
+    config = CollectConfig(shards=("branched",), environments=2, steps=10)
+    with pytest.raises(ConfigError, match="steps = 10"):
+        collect(config, expert_directory, tmp_path / "short", threads=1)
 
 
 def test_groups_that_do_not_add_up_are_refused(data_directory, tmp_path):

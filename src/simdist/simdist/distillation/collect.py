@@ -255,6 +255,11 @@ def record_shard(
             threads=threads,
         )
     branching = _branching_steps(config, environment.spec.history) if recorder else range(0)
+    if recorder and not branching:
+        raise ConfigError(
+            f"steps = {steps}: no state of a branched shard has its whole past before step "
+            f"{environment.spec.history}; record more"
+        )
     if recorder:
         data = _allocate(environment, len(branching) * recorder.branches.count, recorder.length)
     else:
