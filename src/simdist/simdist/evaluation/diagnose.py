@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import shlex
 import sys
 import time
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from tqdm import tqdm
 from simdist import paths, robots
 from simdist.distillation.policy import ExpertPolicy
 from simdist.errors import ConfigError, ContractError
+from simdist.evaluation.command_line import repeating
 from simdist.evaluation.diagnosis import BEST, Diagnosis, ModelDiagnosis, table
 from simdist.evaluation.drivers import (
     METHODS,
@@ -223,16 +223,7 @@ def portable(text: str) -> str:
 
 def command_of(arguments: argparse.Namespace) -> str:
     """The command line that repeats a run: what is not its default."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    words = ["simdist", "diagnose"]
-    for action in parser._actions:
-        value = getattr(arguments, action.dest, None)
-        if action.dest in ("help", "json") or value is None or value == action.default:
-            continue
-        values = value if isinstance(value, list) else [value]
-        words += [action.option_strings[-1], *(portable(str(word)) for word in values)]
-    return shlex.join(words)
+    return repeating("diagnose", add_arguments, arguments, leave_out=("json",), word=portable)
 
 
 def load_models(names: list[str]) -> dict[str, Artefact]:

@@ -13,7 +13,6 @@ import hashlib
 import itertools
 import math
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -37,6 +36,7 @@ from simdist.evaluation.collection import (
     collect,
     evaluation_seed,
 )
+from simdist.evaluation.command_line import repeating
 from simdist.evaluation.methods import (
     METHODS,
     STEP_WORK,
@@ -650,15 +650,7 @@ def config_of(arguments: argparse.Namespace) -> ExperimentConfig:
 
 def command_of(arguments: argparse.Namespace) -> str:
     """The command line that repeats a run: what is not its default, and needs no default."""
-    parser = argparse.ArgumentParser()
-    add_arguments(parser)
-    words = ["simdist", "experiment"]
-    for action in parser._actions:
-        value = getattr(arguments, action.dest, None)
-        if action.dest in ("help", "workers") or value is None or value == action.default:
-            continue
-        words += [action.option_strings[-1], str(value)]
-    return shlex.join(words)
+    return repeating("experiment", add_arguments, arguments, leave_out=("workers",))
 
 
 def _parse_minutes(text: str) -> tuple[float, ...]:
