@@ -17,7 +17,7 @@ from simdist.errors import BagError
 from simdist.replay.episode import Episode, data_hash, join
 from simdist.replay.mcap import Channel, Survey
 from simdist.replay.messages import same_definition, typestore
-from simdist.replay.recorder import EpisodeRecorder
+from simdist.replay.recorder import EpisodeRecorder, Observed
 from simdist.replay.storage import Recording, problems_text
 from simdist.robots import RobotSpec
 from simdist.types import AppliedStep, Mode
@@ -100,15 +100,6 @@ class BagReport:
         self.lost_bytes = survey.lost_bytes
 
 
-@dataclass(frozen=True)
-class _Observed:
-    stamp_ns: int
-    sequence: int
-    proprio: np.ndarray
-    scan: np.ndarray
-    command: np.ndarray
-
-
 class _ByStamp(Generic[T]):
     """Items of one kind; what shares its stamp with something else is not to be trusted."""
 
@@ -170,7 +161,7 @@ def read_episodes(
     rejected: Counter[str] = Counter(survey.problems)
     chosen = _choose(survey, recording, namespace, rejected)
     report.messages = dict.fromkeys(sorted(c.topic for c in chosen), 0)
-    by_contract: dict[str, _ByStamp[_Observed]] = {}
+    by_contract: dict[str, _ByStamp[Observed]] = {}
     applied: _ByStamp[AppliedStep] = _ByStamp("applied command", rejected)
     foreign: dict[int, str] = {}
     store = typestore()
@@ -274,10 +265,10 @@ def _is_current(channel: Channel, recording: Recording) -> bool:
 
 def _of_contract(
     path: Path | str,
-    found: dict[str, _ByStamp[_Observed]],
+    found: dict[str, _ByStamp[Observed]],
     contract: str | None,
     rejected: Counter[str],
-) -> tuple[str, _ByStamp[_Observed]]:
+) -> tuple[str, _ByStamp[Observed]]:
     """The observations made for ``contract``, by default that of the most of them."""
     if contract is None:
         contract = max(found, key=lambda name: (len(found[name].stamps()), name), default="")
@@ -294,8 +285,8 @@ def _of_contract(
 
 
 def _of_layout(
-    found: list[_Observed], layout: tuple[int, int] | None, observations: _ByStamp[Any]
-) -> list[_Observed]:
+    found: list[Observed], layout: tuple[int, int] | None, observations: _ByStamp[Any]
+) -> list[Observed]:
     """Those with the right sizes and numbers that something can be learned from."""
     sizes = [(len(seen.proprio), len(seen.scan)) for seen in found]
     layout = layout or _most(sizes)
@@ -314,11 +305,11 @@ def _of_layout(
 
 
 def _of_one_clock(
-    observations: list[_Observed],
+    observations: list[Observed],
     steps: list[AppliedStep],
     refused_observations: _ByStamp[Any],
     refused_steps: _ByStamp[Any],
-) -> tuple[list[_Observed], list[AppliedStep]]:
+) -> tuple[list[Observed], list[AppliedStep]]:
     """Without those whose stamps cannot be meant: not positive, or days from most others."""
     acting = [step for step in steps if step.mode == Mode.ACTIVE]
     stamps = sorted(s for s in [i.stamp_ns for i in (*observations, *acting)] if s > 0)
@@ -361,7 +352,7 @@ def _most(values: Iterable[T]) -> T | None:
 
 
 def _pair(
-    observations: list[_Observed], applied: list[AppliedStep], robot: RobotSpec, contract: str
+    observations: list[Observed], applied: list[AppliedStep], robot: RobotSpec, contract: str
 ) -> tuple[list[Episode], dict[str, int]]:
     dt_ns = round(robot.control_dt * _NS)
     recorder = EpisodeRecorder(dt_ns, contract=contract, tolerance_ns=_TOLERANCE_NS)
@@ -416,8 +407,8 @@ def _stamp_ns(message: Any) -> int:
     return int(stamp.sec) * _NS + int(stamp.nanosec)
 
 
-def _observed(message: Any) -> _Observed:
-    return _Observed(
+def _observed(message: Any) -> Observed:
+    return Observed(
         _stamp_ns(message),
         int(message.sequence),
         np.array(message.proprioception, np.float32),

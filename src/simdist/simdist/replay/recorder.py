@@ -12,7 +12,9 @@ from simdist.types import AppliedStep, Mode
 
 
 @dataclass(frozen=True)
-class _Observed:
+class Observed:
+    """One observation as it was published, ``stamp_ns`` from its header."""
+
     stamp_ns: int
     sequence: int
     proprio: np.ndarray
@@ -62,13 +64,13 @@ class EpisodeRecorder:
         self._segment_steps = segment_steps
         self._tolerance_ns = min(tolerance_ns, dt_ns // 2 - 1)
         self._patience_ns = patience * dt_ns
-        self._observed: dict[int, _Observed] = {}
+        self._observed: dict[int, Observed] = {}
         self._applied: dict[int, AppliedStep] = {}
         self._newest_ns = -(1 << 62)
         self._newest_sequence = -1
         self._done_ns = -(1 << 62)  #: stamps up to here have been dealt with
-        self._rows: list[tuple[_Observed, AppliedStep]] = []
-        self._last: tuple[_Observed, AppliedStep] | None = None
+        self._rows: list[tuple[Observed, AppliedStep]] = []
+        self._last: tuple[Observed, AppliedStep] | None = None
         self._episode = 0
         self._segments: list[Episode] = []
         self._kept = 0
@@ -94,7 +96,7 @@ class EpisodeRecorder:
         if stamp_ns in self._observed:
             self._reasons["observation repeated"] += 1
             return
-        self._observed[stamp_ns] = _Observed(stamp_ns, sequence, *values)
+        self._observed[stamp_ns] = Observed(stamp_ns, sequence, *values)
         self._advance(stamp_ns)
 
     def apply(self, step: AppliedStep) -> None:
@@ -169,7 +171,7 @@ class EpisodeRecorder:
         # Observations that no step claims must not pile up.
         self._forget_older_observations(now_ns - 2 * self._patience_ns)
 
-    def _keep(self, observed: _Observed, step: AppliedStep) -> None:
+    def _keep(self, observed: Observed, step: AppliedStep) -> None:
         if self._last is not None and not (
             self._follows(step, self._last[1])
             and observed.sequence == self._last[0].sequence + 1
@@ -192,7 +194,7 @@ class EpisodeRecorder:
             and step.sequence == previous.sequence + 1
         )
 
-    def _partner(self, stamp_ns: int) -> _Observed | None:
+    def _partner(self, stamp_ns: int) -> Observed | None:
         exact = self._observed.get(stamp_ns)
         if exact is not None:
             return exact
