@@ -21,7 +21,9 @@ from simdist.distillation.pretrain import (
     Trainer,
     add_arguments,
     pretrain,
+    start_from,
 )
+from simdist.distillation.windows import load_windows
 from simdist.errors import ConfigError, DatasetError, SimdistError
 from simdist.world_model import WorldModel, load_artefact
 from simdist.world_model.simulation_replay import SimulationReplay
@@ -115,6 +117,32 @@ def test_a_fixed_encoder_stays_as_it_was_and_the_rest_goes_on(
         assert same == name.startswith(("encoder.", "scaler.")), name
     with pytest.raises(ConfigError, match="--start"):
         replace(config, fixed_encoder=True)
+
+
+def trainer_of(config: PretrainConfig) -> Trainer:
+    Path(config.output).mkdir()
+    return Trainer(config, load_windows([Path(path) for path in config.data], config.horizon))
+
+
+def test_a_model_of_a_robot_with_the_same_joints_is_a_start_but_its_scalers_are_not(
+    config: PretrainConfig, tmp_path: Path
+) -> None:
+    first = load_artefact(pretrain(config))
+    write_shard(tmp_path / "theirs/shard_0000.h5", steps=60, seed=5, robot="go2")
+    theirs = replace(config, data=(str(tmp_path / "theirs"),), start=str(first.path))
+    trainer = trainer_of(replace(theirs, output=str(tmp_path / "again")))
+    before = first.model.state_dict()
+    assert trainer.contract.robot == "go2"
+    for name, tensor in trainer.model.state_dict().items():
+        if name == "scaler.action_mean":
+            assert not torch.equal(tensor, before[name])
+        elif not name.startswith("scaler."):
+            assert torch.equal(tensor, before[name]), name
+    with pytest.raises(ConfigError, match="whose encoder knows nothing of 'go2'"):
+        trainer_of(replace(theirs, output=str(tmp_path / "fixed"), fixed_encoder=True))
+    turned = replace(trainer.contract, joint_names=trainer.contract.joint_names[::-1])
+    with pytest.raises(ConfigError, match="other joint_names"):
+        start_from(trainer.model, first, turned)
 
 
 @pytest.mark.parametrize("step", [24, 38], ids=["in the first phase", "in the policy phase"])

@@ -239,7 +239,16 @@ class Trainer:
             if config.start is None:
                 fit_scaler(self.model, data.train, self.generator)
             else:
-                start_from(self.model, load_artefact(Path(config.start), robot))
+                artefact = load_artefact(Path(config.start))
+                start_from(self.model, artefact, self.contract)
+                if artefact.contract.robot != robot.name:
+                    if config.fixed_encoder:
+                        raise ConfigError(
+                            f"fixed_encoder: {config.start} is a model of "
+                            f"{artefact.contract.robot!r}, whose encoder knows nothing of "
+                            f"{robot.name!r}; train the encoder, or start from a model of it"
+                        )
+                    fit_scaler(self.model, data.train, self.generator)
             self.losses_start = self._evaluate()
             self._begin("world")
         else:
@@ -476,9 +485,20 @@ def reactive_layers(width: int) -> tuple[int, ...]:
     return (width, width // 2) if width else ()
 
 
-def start_from(model: WorldModel, artefact: Artefact) -> None:
+def start_from(model: WorldModel, artefact: Artefact, contract: Contract) -> None:
     """Take over all weights and scalers; a reactive policy, and the last layer of residual
-    dynamics, may be missing on either side."""
+    dynamics, may be missing on either side.
+
+    The artefact may be another robot's: weights that fit a robot with the same joints are a better
+    start than random ones. Its observations and joints must be those of ``contract``.
+    """
+    theirs = artefact.contract
+    for name in ("joint_names", "observation"):
+        if getattr(theirs, name) != getattr(contract, name):
+            raise ConfigError(
+                f"cannot start from {artefact.path}: it is a model of {theirs.robot!r} with other "
+                f"{name} than the data, which is of {contract.robot!r}"
+            )
     optional = ("reactive.", "dynamics.output.")
     own = model.state_dict()
     source = {
@@ -626,7 +646,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="for checkpoints, logs and the model; an unfinished training there is continued",
     )
     parser.add_argument("--steps", type=int, metavar="N", help="budget in steps")
-    parser.add_argument("--start", metavar="PATH", help="artefact whose weights to begin with")
+    parser.add_argument(
+        "--start",
+        metavar="PATH",
+        help="artefact whose weights to begin with; another robot's will do if its joints and "
+        "observations have the same names",
+    )
     for name, text in _OPTIONS.items():
         default, flag = getattr(PretrainConfig, name), f"--{name.replace('_', '-')}"
         if isinstance(default, bool):
