@@ -1,0 +1,1 @@
+"""Real robots: links to them, each vendor's SDK in a process of its own."""
