@@ -1,0 +1,1 @@
+"""The Unitree Go1, which speaks UDP."""
