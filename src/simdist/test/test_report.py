@@ -34,6 +34,7 @@ from simdist.evaluation.method_styles import STYLES, style
 from simdist.evaluation.report import write
 from simdist.evaluation.report_data import WorldReport, assemble, find_files, own_value
 from simdist.evaluation.report_page import Pictures, page
+from simdist.evaluation.report_table import BEGIN, END
 from simdist.evaluation.results import BeforeAfter, ExperimentResult, Point, Round
 from simdist.evaluation.statistics import bootstrap_difference, bootstrap_mean
 from simdist.simulation.world import load_world
@@ -379,6 +380,52 @@ def test_methods_that_start_from_different_models_are_pointed_out(tmp_path: Path
     assert said in page([world], Pictures(None, {}), "")
 
 
+def test_results_from_an_older_description_of_their_world_are_pointed_out(tmp_path: Path):
+    for name, description in (("simdist", "a" * 64), ("oracle", "b" * 64)):
+        save(tmp_path, result(name, settings={"world_file": description}))
+    worlds = assemble(find_files([tmp_path])[0])
+    text = page(worlds, Pictures(None, {}), "simdist report")
+    assert "Not all methods met the same description" in text
+    assert f"{'a' * 12}: simdist; {'b' * 12}: oracle" in text
+
+
+def test_worlds_keep_their_order_whatever_the_files_are_called(tmp_path: Path):
+    for world in ("payload", "ice", "another", "slope_sheet", "nominal"):
+        result("simdist", world=world).save(tmp_path / f"{world}.json")
+    names = [world.name for world in assemble(find_files([tmp_path])[0])]
+    assert names == ["slope_sheet", "ice", "payload", "nominal", "another"]
+
+
+MARKED = f"# Page\n\n{BEGIN}\nold\n{END}\n\nafter\n"
+
+
+def test_the_table_of_a_page_is_replaced_and_nothing_else(tmp_path: Path):
+    save(tmp_path, *all_methods())
+    target = tmp_path / "page.md"
+    target.write_text(MARKED)
+    for _ in range(2):
+        assert cli.main(["report", str(tmp_path), "--markdown", str(target)]) == 0
+        before, rest = target.read_text().split(BEGIN)
+        rows, after = rest.split(END)
+        assert (before, after) == ("# Page\n\n", "\n\nafter\n")
+        assert "old" not in rows
+        lines = rows.strip().splitlines()[2:]
+        expected = [(one, p) for one in all_methods() for p in one.points]
+        for line, (one, at) in zip(lines, expected, strict=True):
+            assert f"| `{one.method}` |" in line
+            assert f"{np.mean(at.progress_m):.2f} m | {at.success} of 3 | {at.falls} |" in line
+
+
+@pytest.mark.parametrize("text", ["", BEGIN, f"{END}\n{BEGIN}", MARKED + MARKED])
+def test_a_page_without_one_place_for_the_table_is_left_alone(tmp_path: Path, capsys, text: str):
+    save(tmp_path, result("simdist"))
+    target = tmp_path / "page.md"
+    target.write_text(text)
+    assert cli.main(["report", str(tmp_path), "--markdown", str(target)]) != 0
+    assert "must hold one line" in capsys.readouterr().err
+    assert target.read_text() == text
+
+
 def test_there_is_no_way_without_headroom(tmp_path: Path):
     (world,) = worlds_of(tmp_path, result("expert"), result("oracle"), result("simdist"))
     assert [row.way for row in world.rows] == [None, None, None]
@@ -519,9 +566,12 @@ def test_other_json_beside_results_is_passed_over(tmp_path: Path):
     state.write_text('{"format": "simdist-experiment-state-1"}')
     (tmp_path / "summary.json").write_text('{"format": "simdist-report-1"}')
     (tmp_path / "other.json").write_text("{}")
+    (tmp_path / "diagnosis.json").write_text('{"format": "simdist-diagnosis-1"}')
     files, passed = find_files([tmp_path, tmp_path / "expert.json"])
     assert [file.name for file in files] == ["expert.json"]
-    assert sorted(file.name for file in passed) == ["other.json", "progress.json", "summary.json"]
+    assert sorted(file.name for file in passed) == [
+        *("diagnosis.json", "other.json", "progress.json", "summary.json")
+    ]
 
 
 @pytest.mark.parametrize(

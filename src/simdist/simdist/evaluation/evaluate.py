@@ -6,7 +6,6 @@ import argparse
 import json
 import multiprocessing
 import os
-import shlex
 import sys
 import time
 from collections.abc import Iterable, Sequence
@@ -20,6 +19,7 @@ from tqdm import tqdm
 
 from simdist import paths, robots
 from simdist.errors import ConfigError
+from simdist.evaluation.command_line import repeating
 from simdist.evaluation.drivers import METHODS, driver_factory
 from simdist.evaluation.rows import Row
 from simdist.evaluation.sweep import SweepResult, parse_sweep, with_parameter
@@ -230,7 +230,7 @@ def main(arguments: argparse.Namespace) -> int:
             evaluation,
             *parse_sweep(arguments.sweep),
             workers=arguments.workers,
-            command=shlex.join(["simdist", *sys.argv[1:]]),
+            command=repeating("evaluate", add_arguments, arguments, leave_out=("workers", "json")),
         )
         print(swept.table(), file=sys.stderr)
         _write(swept.to_dict(), arguments.json)

@@ -21,6 +21,7 @@ from simdist.evaluation.report_data import (
     slug,
 )
 from simdist.evaluation.report_page import Picture, Pictures, page, report_command
+from simdist.evaluation.report_table import update_page
 from simdist.evaluation.results import write_json
 from simdist.world_model.artefact import write_atomically
 
@@ -194,6 +195,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="results files of experiments, sweeps, foot tracks, latent losses; or directories",
     )
     parser.add_argument("--out", default="report", help="directory of the page (default: report)")
+    parser.add_argument(
+        "--markdown",
+        type=Path,
+        metavar="FILE",
+        help="bring the table of results in this Markdown file up to date, and write no page",
+    )
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -202,6 +209,10 @@ def main(arguments: argparse.Namespace) -> int:
     if passed:
         print(f"passed over {len(passed)} JSON files that are no results", file=sys.stderr)
     worlds = assemble(files)
+    if arguments.markdown is not None:
+        update_page(arguments.markdown, worlds)
+        print(f"{arguments.markdown}: table of {len(files)} results files", file=sys.stderr)
+        return 0
     written = write(worlds, Path(arguments.out), report_command(arguments.paths, arguments.out))
     names = ", ".join(world.name for world in worlds)
     print(f"{written[0]}: {len(files)} results files, {names}", file=sys.stderr)

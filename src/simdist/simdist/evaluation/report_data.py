@@ -29,8 +29,12 @@ from simdist.evaluation.statistics import Estimate, bootstrap_difference, bootst
 from simdist.simulation.world import WorldSpec, load_world
 
 REPORT_FORMAT = "simdist-report-1"
-#: what experiments and reports write beside results
-OTHER_FORMATS = ("simdist-experiment-state-", "simdist-report-")
+#: worlds in the order of the tables: the headline, what grades it, soft ground, the other gaps, and
+#: that of the pretraining; further ones follow by name
+WORLDS = (
+    *("slope_sheet", "slope_slippery", "slope_gentle", "ice", "foam"),
+    *("payload", "weak_motor", "latency", "nominal"),
+)
 GOAL_MINUTES = 15.0  #: of robot data, after which the method is judged
 MINIMUM_HEADROOM = 0.05  #: m between expert and oracle below which a share of it says nothing
 
@@ -138,6 +142,13 @@ class WorldReport:
             return bootstrap_mean([a - b for a, b in pairs])
         return bootstrap_difference(oracle.progress_m, nominal.progress_m)
 
+    def descriptions(self) -> dict[str, list[str]]:
+        """Methods by the hash of the world's file that they were measured with."""
+        found: dict[str, list[str]] = {}
+        for method, source in self.sources.items():
+            found.setdefault(str(source.result.settings.get("world_file")), []).append(method)
+        return found
+
     def models(self) -> dict[str, list[str]]:
         """Methods by the weights they start from; ``through`` has a model of its own."""
         found: dict[str, list[str]] = {}
@@ -193,7 +204,7 @@ def find_files(given: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Results files in ``given`` files and directories, and JSON files that are something else.
 
     A file that is named must be a results file; in a directory, searched with what is below it,
-    JSON files without a ``format``, states of runs and finished reports are passed over.
+    JSON files of other kinds are passed over; those of another version are not.
 
     Raises:
         ConfigError: a path does not exist, or holds no results file.
@@ -205,9 +216,8 @@ def find_files(given: Sequence[Path]) -> tuple[list[Path], list[Path]]:
             files = sorted(path.rglob("*.json"))
             kept = []
             for file in files:
-                kind = read_object(file).get("format")
-                other = kind is None or str(kind).startswith(OTHER_FORMATS)
-                (passed if other else kept).append(file)
+                known = _kind(read_object(file).get("format")) in map(_kind, _LOADERS)
+                (kept if known else passed).append(file)
             if not kept:
                 raise ConfigError(
                     f"{path} holds no results file of 'simdist experiment' ({len(files)} JSON "
@@ -220,6 +230,11 @@ def find_files(given: Sequence[Path]) -> tuple[list[Path], list[Path]]:
         for file in kept:
             found.setdefault(file.resolve(), file)
     return list(found.values()), passed
+
+
+def _kind(file_format: object) -> str:
+    """A format without its version."""
+    return str(file_format).rpartition("-")[0]
 
 
 def load_any(path: Path) -> ExperimentResult | SweepResult | FootTracks | LatentSlip:
@@ -248,7 +263,7 @@ def assemble(paths: Iterable[Path]) -> list[WorldReport]:
             drawn.setdefault(loaded.world, []).append(loaded)
     worlds = []
     # A world is shown where the reader meets it first: worlds with results before drawn ones.
-    for name in sorted({*sources, *drawn}, key=lambda name: (name not in sources, name)):
+    for name in sorted({*sources, *drawn}, key=lambda name: (name not in sources, _place(name))):
         figures = drawn.get(name, [])
         worlds.append(
             WorldReport(
@@ -260,6 +275,10 @@ def assemble(paths: Iterable[Path]) -> list[WorldReport]:
             )
         )
     return worlds
+
+
+def _place(world: str) -> tuple[int, str]:
+    return (WORLDS.index(world) if world in WORLDS else len(WORLDS), world)
 
 
 def _add(methods: dict[str, Source], new: Source) -> None:

@@ -263,16 +263,19 @@ def _notes(world: WorldReport) -> str:
         for method, source in world.sources.items()
         if source.result.notes
     )
-    models = world.models()
-    if len(models) > 1:
-        listed = "; ".join(
-            f"{weights[:12]}: {', '.join(style(method).label for method in methods)}"
-            for weights, methods in models.items()
-        )
-        items += (
-            "<li><strong>Not all methods start from the same model</strong>, so they are not fully "
-            f"comparable. {escape(listed)}</li>"
-        )
+    for groups, what in (
+        (world.models(), "start from the same model"),
+        (world.descriptions(), "met the same description of this world"),
+    ):
+        if len(groups) > 1:
+            listed = "; ".join(
+                f"{identity[:12]}: {', '.join(style(method).label for method in methods)}"
+                for identity, methods in groups.items()
+            )
+            items += (
+                f"<li><strong>Not all methods {what}</strong>, so they are not fully comparable. "
+                f"{escape(listed)}</li>"
+            )
     return f"<h3>Notes</h3><ul>{items}</ul>" if items else ""
 
 
